@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Everything that must hold before a commit is shared; CI runs this and nothing else.
+#
+#   ./ci.sh            all steps
+#   ./ci.sh STEP…      some of: setup fmt lint layers test user fuzz doc deny bench
+#
+# What the tests need beyond a Rust toolchain is installed where this may be done (root, apt-get); where it may not,
+# the tests that want it fail by name. Nothing is skipped in silence.
+set -euo pipefail
+cd "$(dirname "$0")"
+export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
+
+setup() {
+    # iproute2 shapes links and makes the named namespaces of the tests; the three peers are what bench/ compares with.
+    local want=() package tool
+    for package in iproute2:tc iperf3:iperf3 iperf:iperf nuttcp:nuttcp; do
+        tool=${package#*:}
+        command -v "$tool" >/dev/null || [ -x "/usr/sbin/$tool" ] || want+=("${package%:*}")
+    done
+    command -v cc >/dev/null || want+=(gcc libc6-dev)
+    if [ ${#want[@]} -gt 0 ]; then
+        if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+            apt-get update -qq
+            DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${want[@]}" >/dev/null
+        else
+            echo "not installed, and this user may not install: ${want[*]}" >&2
+        fi
+    fi
+    command -v cargo-deny >/dev/null || cargo install --locked --quiet cargo-deny
+}
+
+fmt() { cargo fmt --all --check; }
+lint() { cargo clippy --workspace --all-targets --locked -- -D warnings; }
+layers() { cargo test --quiet --locked -p haul --test layers; }
+doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet; }
+deny() { cargo deny --log-level error check bans licenses sources; }
+fuzz() { cargo check --quiet --manifest-path fuzz/Cargo.toml; }
+
+test() { cargo test --workspace --locked; }
+
+# The same binary as an ordinary user: the lab in a user namespace, nothing privileged anywhere.
+user() {
+    cargo build --quiet --locked -p haul
+    if [ "$(id -u)" = 0 ]; then
+        local home binary
+        home=$(mktemp -d)
+        binary=$home/haul
+        cp target/debug/haul "$binary"
+        chown -R 65534:65534 "$home"
+        chmod 755 "$home"
+        setpriv --reuid 65534 --regid 65534 --clear-groups env -i HOME="$home" PATH=/nonexistent \
+            "$binary" stream lab --time 300ms --warmup 100ms --cc reno --format json >"$home/run.json"
+        grep -q '"status": *"complete"' "$home/run.json"
+        rm -rf "$home"
+        echo "the lab ran as an ordinary user"
+    fi
+}
+
+# The benchmark as a test of itself: short, its figures not judged (a shared machine is too noisy for that).
+bench() { cargo run --quiet --release --locked -p haul-bench -- --quick; }
+
+steps=("$@")
+[ ${#steps[@]} -gt 0 ] || steps=(setup fmt lint layers test user fuzz doc deny bench)
+for step in "${steps[@]}"; do
+    printf '\n== %s\n' "$step"
+    "$step"
+done
+printf '\nci: all of %s passed\n' "${steps[*]}"
