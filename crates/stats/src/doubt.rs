@@ -1,0 +1,115 @@
+//! Doubts about a result: a closed set, each with advice.
+//!
+//! A doubt is stored in the record, not only shown: who reads the JSON a year later must see that the run was
+//! two-moded. The set is closed so that every consumer can match on [`DoubtId`] and no text has to be parsed.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! doubts {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal, $advice:literal;)+) => {
+        /// The kinds of doubt.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum DoubtId { $($(#[$doc])* #[serde(rename = $name)] $variant,)+ }
+
+        impl DoubtId {
+            /// Every kind.
+            pub const ALL: &[Self] = &[$(Self::$variant,)+];
+
+            /// The name in JSON.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)+ }
+            }
+
+            /// What the user can do about it.
+            #[must_use]
+            pub fn advice(self) -> &'static str {
+                match self { $(Self::$variant => $advice,)+ }
+            }
+        }
+    };
+}
+
+doubts! {
+    /// Worker threads were free to move between CPUs.
+    Unpinned = "unpinned", "placement decides more than most changes do: fix it with --pin CLIENT,SERVER";
+    /// The congestion control in use paces.
+    PacingCc = "pacing_cc", "bbr paces veth and loopback to a fraction of what they carry: compare with --cc reno or cubic";
+    /// Both ends on one kernel.
+    SharedHost = "shared_host", "both ends share CPUs and caches: service demand by end is thread time, the whole is shown once";
+    /// The traffic never left this kernel.
+    SoftwareLoopback = "software_loopback", "the route to the target is local, no NIC was measured: use an address of another host";
+    /// A requested buffer was clamped.
+    BufferClamped = "buffer_clamped", "raise net.core.rmem_max / wmem_max (TCP buffers set by hand), or leave the size to the kernel";
+    /// Flows were not all active throughout.
+    Overlap = "overlap", "lengthen --warmup so that every flow is under way when the window starts";
+    /// The send loop itself limits.
+    ToolLimited = "tool_limited", "the tool, not the path, sets this number: use larger messages or more flows";
+    /// The sum of threads saturates.
+    CpuBound = "cpu_bound", "a worker thread used its CPU fully: more flows or another placement may move more";
+    /// Runs fall into two groups.
+    TwoModes = "two_modes", "no single mean describes these runs: pin both ends with --pin and look at the runs";
+    /// Spread too wide for a verdict.
+    Spread = "spread", "runs of one arm differ too much: pin, lengthen --time, or quieten the machine";
+    /// Later runs differ from earlier ones, both arms taken together.
+    Drift = "drift", "the machine changed during the experiment: pairs cancel it in the verdict, not in the means";
+    /// Successive pairs resemble each other.
+    Dependence = "dependence", "the interval counts pairs as independent and may be too narrow: lengthen --time, or repeat at another hour";
+    /// Something changed between fingerprints that nobody asked for.
+    EnvironmentChanged = "environment_changed", "somebody else changed this host during the run: the pair is void";
+    /// A setting changed others with it.
+    SideEffects = "side_effects", "the arm differs in more than was asked for: name every setting, or read the result so";
+    /// Pairs or runs that failed.
+    FailedRuns = "failed_runs", "failed runs are kept out of the statistics: see their reasons in the record";
+    /// Another session was measured by the same server at the same time.
+    ServerShared = "server_shared", "another client used this server during the window: measure alone";
+    /// The channel was not encrypted.
+    OpenServer = "open_server", "this server lets anyone in (--open): use a key outside a closed network";
+    /// The remaining data were not read in time after the end.
+    DrainTimedOut = "drain_timed_out", "the path still held data at the end: totals of the two ends differ, the window does not";
+    /// Kernel CPU accounting is by ticks.
+    TickAccounting = "tick_accounting", "the user/system/irq split is sampled at each tick: trust it for long windows only";
+    /// The hypervisor took CPU time.
+    Steal = "steal", "another guest took CPU time in the window: repeat when the machine is quiet";
+    /// The comparison was cut short.
+    Interrupted = "interrupted", "numbers cover what had run until then";
+    /// The two clocks could not be related closely enough.
+    ClockOffset = "clock_offset", "the two windows may be shifted against each other: use a longer --time";
+}
+
+/// One doubt about a run or a comparison.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Doubt {
+    /// The kind.
+    pub id: DoubtId,
+    /// What was seen, with the numbers.
+    pub text: String,
+    /// What the user can do about it.
+    pub advice: String,
+}
+
+impl Doubt {
+    /// A doubt with the kind's advice.
+    #[must_use]
+    pub fn new(id: DoubtId, text: impl Into<String>) -> Self {
+        Self { id, text: text.into(), advice: id.advice().to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_has_its_own_name_and_an_advice() {
+        let names: BTreeSet<_> = DoubtId::ALL.iter().map(|id| id.name()).collect();
+        assert_eq!(names.len(), DoubtId::ALL.len());
+        for id in DoubtId::ALL {
+            assert_eq!(serde_json::to_value(id).unwrap(), id.name());
+            assert_eq!(Doubt::new(*id, "seen").advice, id.advice());
+            assert!(!id.advice().is_empty());
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! What a measured number is: its metric, unit, scope, source, and a reason where there is none.
+//!
+//! A metric fixes its unit and its better direction once, in one table ([`Metric::facts`]), so that no two places can
+//! disagree. A missing number is never a sentinel: [`Reading::value`] is `None` and [`Reading::reason`] says why.
+//! The table is also what `haul explain` prints.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Which way of a metric is an improvement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// More is better, as for throughput.
+    Higher,
+    /// Less is better, as for service demand.
+    Lower,
+    /// Neither: the number describes the run, and no verdict is given on it.
+    Neither,
+}
+
+/// What every metric carries besides its values.
+#[derive(Debug, Clone, Copy)]
+pub struct MetricFacts {
+    /// The name in JSON and in `haul explain`.
+    pub name: &'static str,
+    /// The unit, always this one.
+    pub unit: &'static str,
+    /// The better direction.
+    pub better: Better,
+    /// One paragraph for `haul explain`.
+    pub meaning: &'static str,
+}
+
+macro_rules! metrics {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal, $unit:literal, $better:ident, $meaning:literal;)+) => {
+        /// A quantity haul measures.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum Metric { $($(#[$doc])* #[serde(rename = $name)] $variant,)+ }
+
+        impl Metric {
+            /// Every metric, in the order reports show them.
+            pub const ALL: &[Self] = &[$(Self::$variant,)+];
+
+            /// Name, unit, direction and meaning.
+            #[must_use]
+            pub fn facts(self) -> MetricFacts {
+                match self {
+                    $(Self::$variant => MetricFacts { name: $name, unit: $unit, better: Better::$better, meaning: $meaning },)+
+                }
+            }
+        }
+    };
+}
+
+metrics! {
+    /// Payload rate at the receiver.
+    Throughput = "throughput", "bit/s", Higher,
+        "Payload the receiver took from its sockets in the window, divided by the receiver's own elapsed time. At scope \
+         sender it is what the sender handed to its kernel, which may still sit in a socket buffer: never the headline.";
+    /// System-wide busy time of one host.
+    CpuBusy = "cpu_busy", "s", Lower,
+        "CPU time of all CPUs of the host in the window that was not idle. At scope shared_host both ends run on one \
+         kernel and the figure covers both.";
+    /// Busy share of one host's CPUs.
+    CpuUtilization = "cpu_utilization", "%", Lower,
+        "cpu_busy as a share of all the CPUs of the host: 100 % is every CPU busy for the whole window.";
+    /// User share of the busy time.
+    CpuUser = "cpu_user", "s", Neither, "CPU time in user mode, all CPUs of the host, in the window.";
+    /// Kernel share of the busy time.
+    CpuSystem = "cpu_system", "s", Neither, "CPU time in the kernel on behalf of tasks, all CPUs of the host, in the window.";
+    /// Hard interrupt share of the busy time.
+    CpuIrq = "cpu_irq", "s", Neither, "CPU time in hard interrupts, all CPUs of the host, in the window.";
+    /// Soft interrupt share of the busy time.
+    CpuSoftirq = "cpu_softirq", "s", Neither, "CPU time in soft interrupts, all CPUs of the host, in the window.";
+    /// Time the hypervisor took.
+    CpuSteal = "cpu_steal", "s", Neither, "Time the hypervisor ran something else while this host's CPUs wanted to run.";
+    /// CPU time of the workload's own threads.
+    ThreadCpu = "thread_cpu", "s", Lower,
+        "CPU time of the workload's own threads at this end in the window. Without irq time accounting it includes \
+         interrupts that hit those threads, and misses work done for them elsewhere.";
+    /// CPU time per KiB moved.
+    ServiceDemand = "service_demand", "us/KiB", Lower,
+        "CPU time per KiB of received payload. At scope sender, receiver with source 'system' it is all CPUs of that host; \
+         on a shared host the ends are told apart by thread time (source 'threads') and scope shared_host has the whole.";
+    /// Segments sent again.
+    Retransmits = "retransmits", "segments", Lower, "TCP segments the sender's flows sent again in the window.";
+    /// Bytes over all of the run.
+    BytesTotal = "bytes_total", "B", Neither,
+        "Payload over the whole life of the flows, warm-up and drain included: both ends must agree.";
+    /// Bytes in the window.
+    BytesWindow = "bytes_window", "B", Neither, "Payload in the measured window.";
+    /// Length of the window.
+    Window = "window", "s", Neither, "Elapsed monotonic time between the two snapshots that make the window.";
+    /// Share of the window in which all flows were active.
+    Overlap = "overlap", "%", Higher, "Share of the window in which every flow was moving data.";
+    /// Smoothed round trip time.
+    Rtt = "rtt", "us", Neither, "The kernel's smoothed round trip time at the end of the window, mean over the flows.";
+    /// Share of the window the sender was busy.
+    SenderBusy = "sender_busy", "%", Neither, "Share of the flow's life with data to send (TCP_INFO busy time), mean over the flows.";
+    /// Share of the window limited by the peer's window.
+    RwndLimited = "rwnd_limited", "%", Neither, "Share of the flow's life the receiver's window held the sender back (TCP_INFO).";
+    /// Share of the window limited by the send buffer.
+    SndbufLimited = "sndbuf_limited", "%", Neither, "Share of the flow's life the send buffer held the sender back (TCP_INFO).";
+    /// What the tool itself could reach.
+    ToolCeiling = "tool_ceiling", "bit/s", Neither,
+        "Rate of haul's own send loop with this message size into a null sink: results above 80 % of it are limited by the tool.";
+}
+
+impl fmt::Display for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.facts().name)
+    }
+}
+
+/// Whose number a reading is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// The end that sent in this direction.
+    Sender,
+    /// The end that received in this direction.
+    Receiver,
+    /// The end that drove the test.
+    Client,
+    /// The end that ran the server.
+    Server,
+    /// Both ends, which run on one kernel.
+    SharedHost,
+    /// The run as a whole.
+    Run,
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Sender => "sender",
+            Self::Receiver => "receiver",
+            Self::Client => "client",
+            Self::Server => "server",
+            Self::SharedHost => "shared host",
+            Self::Run => "run",
+        })
+    }
+}
+
+/// The point of a sweep a number belongs to, by axis: `{"message_bytes": 131072, "send_with": "write"}`.
+pub type Cell = BTreeMap<String, CellValue>;
+
+/// Where a run stands on one axis of a sweep.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum CellValue {
+    /// A size, an offset or a count.
+    Int(u64),
+    /// A choice by name.
+    Text(String),
+}
+
+impl fmt::Display for CellValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Int(value) => value.fmt(f),
+            Self::Text(text) => f.pad(text),
+        }
+    }
+}
+
+/// A number: counts stay exact integers, everything else is finite.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// An exact count.
+    Int(u64),
+    /// A measured quantity; constructors keep it finite.
+    Real(f64),
+}
+
+impl Value {
+    /// The number as a float, for ratios.
+    #[must_use]
+    pub fn as_f64(self) -> f64 {
+        match self {
+            Self::Int(count) => count as f64,
+            Self::Real(value) => value,
+        }
+    }
+}
+
+/// One number of one run, or the reason why there is none.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(into = "ReadingForm", from = "ReadingForm")]
+pub struct Reading {
+    /// What was measured.
+    pub metric: Metric,
+    /// Whose it is.
+    pub scope: Scope,
+    /// The number; `None` where it could not be had.
+    pub value: Option<Value>,
+    /// How it was obtained: the kernel interface, and its resolution where that matters.
+    pub source: Cow<'static, str>,
+    /// Why there is no value.
+    pub reason: Option<String>,
+}
+
+/// A reading as JSON has it: with the unit written out, for those who read the document alone.
+#[derive(Serialize, Deserialize)]
+struct ReadingForm {
+    metric: Metric,
+    scope: Scope,
+    unit: Cow<'static, str>,
+    value: Option<Value>,
+    source: Cow<'static, str>,
+    reason: Option<String>,
+}
+
+impl From<Reading> for ReadingForm {
+    fn from(reading: Reading) -> Self {
+        let unit = Cow::Borrowed(reading.unit());
+        let Reading { metric, scope, value, source, reason } = reading;
+        Self { metric, scope, unit, value, source, reason }
+    }
+}
+
+impl From<ReadingForm> for Reading {
+    /// The unit is the metric's own, whatever the document says.
+    fn from(form: ReadingForm) -> Self {
+        let ReadingForm { metric, scope, value, source, reason, unit: _ } = form;
+        Self { metric, scope, value, source, reason }
+    }
+}
+
+impl Reading {
+    /// A count that was read.
+    #[must_use]
+    pub fn count(metric: Metric, scope: Scope, value: u64, source: impl Into<Cow<'static, str>>) -> Self {
+        Self { metric, scope, value: Some(Value::Int(value)), source: source.into(), reason: None }
+    }
+
+    /// A quantity that was computed. A value that is not finite becomes an absent one: a division by an empty window
+    /// must not print as a number.
+    #[must_use]
+    pub fn real(metric: Metric, scope: Scope, value: f64, source: impl Into<Cow<'static, str>>) -> Self {
+        if value.is_finite() {
+            Self { metric, scope, value: Some(Value::Real(value)), source: source.into(), reason: None }
+        } else {
+            Self::absent(metric, scope, source, "not a finite number: the window was empty")
+        }
+    }
+
+    /// A number that could not be had, and why.
+    #[must_use]
+    pub fn absent(
+        metric: Metric,
+        scope: Scope,
+        source: impl Into<Cow<'static, str>>,
+        reason: impl Into<String>,
+    ) -> Self {
+        Self { metric, scope, value: None, source: source.into(), reason: Some(reason.into()) }
+    }
+
+    /// The unit of the value.
+    #[must_use]
+    pub fn unit(&self) -> &'static str {
+        self.metric.facts().unit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_metric_has_one_name_in_text_and_json() {
+        let names: BTreeSet<_> = Metric::ALL.iter().map(|metric| metric.facts().name).collect();
+        assert_eq!(names.len(), Metric::ALL.len());
+        for metric in Metric::ALL {
+            assert_eq!(serde_json::to_value(metric).unwrap(), json!(metric.to_string()));
+            assert_eq!(serde_json::from_value::<Metric>(json!(metric.facts().name)).unwrap(), *metric);
+        }
+    }
+
+    #[test]
+    fn a_count_stays_exact_and_a_quantity_stays_a_float() {
+        let count = Reading::count(Metric::BytesTotal, Scope::Run, u64::MAX, "tcp_info");
+        let written = serde_json::to_value(&count).unwrap();
+        let expected = json!({
+            "metric": "bytes_total", "scope": "run", "unit": "B", "value": u64::MAX, "source": "tcp_info", "reason": null
+        });
+        assert_eq!(written, expected);
+        assert_eq!(serde_json::from_value::<Reading>(written).unwrap(), count);
+
+        let whole = Reading::real(Metric::Throughput, Scope::Receiver, 3e9, "socket");
+        let text = serde_json::to_string(&whole).unwrap();
+        assert_eq!(serde_json::from_str::<Reading>(&text).unwrap().value, Some(Value::Real(3e9)), "{text}");
+    }
+
+    #[test]
+    fn a_division_by_an_empty_window_is_no_number() {
+        for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let reading = Reading::real(Metric::Throughput, Scope::Receiver, value, "socket");
+            assert_eq!(reading.value, None);
+            assert!(reading.reason.is_some());
+        }
+    }
+
+    #[test]
+    fn the_unit_is_the_metrics_own_whatever_a_document_says() {
+        let document = json!({
+            "metric": "throughput", "scope": "sender", "unit": "MB/s", "value": 1.5, "source": "socket", "reason": null
+        });
+        assert_eq!(serde_json::from_value::<Reading>(document).unwrap().unit(), "bit/s");
+    }
+
+    #[test]
+    fn a_cell_keeps_numbers_and_names_apart() {
+        let cell: Cell =
+            serde_json::from_value(json!({"message_bytes": 131_072, "send_with": "write"})).unwrap();
+        assert_eq!(cell["message_bytes"], CellValue::Int(131_072));
+        assert_eq!(cell["send_with"].to_string(), "write");
+    }
+}

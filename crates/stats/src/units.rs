@@ -1,0 +1,197 @@
+//! Units that numbers carry across functions, and how people write them.
+//!
+//! Sizes are binary (`64K` is 65 536 bytes) because buffers and messages are; rates are SI because links are. Time is
+//! [`Duration`] for lengths and [`MonoNanos`] for instants: the kernel's `CLOCK_MONOTONIC` in nanoseconds, which unlike
+//! `std::time::Instant` can be sent to another process on the same kernel and compared there.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// A text that is not the size, duration or percentage it should be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnitError {
+    /// Not a size.
+    #[error("'{0}' is not a size: write bytes as 1400, or with a binary suffix as 64K, 1M, 2G")]
+    Size(String),
+    /// A size of 2^64 bytes or more.
+    #[error("'{0}' is too large a size: it must be below 2^64 bytes")]
+    SizeOverflow(String),
+    /// Not a duration.
+    #[error("'{0}' is not a duration: write the unit, as in 10s, 500ms or 2m")]
+    Duration(String),
+    /// Not a percentage.
+    #[error("'{0}' is not a percentage: write it as 1% or 0.5%")]
+    Percent(String),
+}
+
+/// A number of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ByteCount(pub u64);
+
+impl ByteCount {
+    /// The count as a length in memory; `None` where it does not fit.
+    #[must_use]
+    pub fn as_usize(self) -> Option<usize> {
+        usize::try_from(self.0).ok()
+    }
+}
+
+impl FromStr for ByteCount {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let shift = match &text[digits.len()..] {
+            "" | "B" => 0,
+            "K" | "k" | "KiB" => 10,
+            "M" | "m" | "MiB" => 20,
+            "G" | "g" | "GiB" => 30,
+            "T" | "t" | "TiB" => 40,
+            _ => return Err(UnitError::Size(text.to_owned())),
+        };
+        if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(UnitError::Size(text.to_owned()));
+        }
+        let count: u64 = digits.parse().map_err(|_| UnitError::SizeOverflow(text.to_owned()))?;
+        count.checked_mul(1 << shift).map(Self).ok_or_else(|| UnitError::SizeOverflow(text.to_owned()))
+    }
+}
+
+impl fmt::Display for ByteCount {
+    /// The shortest exact form: `131072` prints as `128K`, `1000` as `1000`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (shift, suffix) in [(40, "T"), (30, "G"), (20, "M"), (10, "K")] {
+            if self.0 != 0 && self.0.trailing_zeros() >= shift {
+                return f.pad(&format!("{}{suffix}", self.0 >> shift));
+            }
+        }
+        f.pad(&self.0.to_string())
+    }
+}
+
+/// An instant of `CLOCK_MONOTONIC`, in nanoseconds since the clock's own start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MonoNanos(pub u64);
+
+impl MonoNanos {
+    /// The time from `earlier` to `self`; zero where `earlier` is later.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The instant `length` after `self`.
+    #[must_use]
+    pub fn after(self, length: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+/// Reads a duration that names its unit: `10s`, `1.5s`, `250ms`, `2m`, `1h`.
+pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
+    let bad = || UnitError::Duration(text.to_owned());
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let scale = match &text[digits.len()..] {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(bad()),
+    };
+    if !digits.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
+        return Err(bad());
+    }
+    let count: f64 = digits.parse().map_err(|_| bad())?;
+    Duration::try_from_secs_f64(count * scale).map_err(|_| bad())
+}
+
+/// Reads a percentage, `1%` or `0.5%`, as a fraction.
+pub fn parse_percent(text: &str) -> Result<f64, UnitError> {
+    let bad = || UnitError::Percent(text.to_owned());
+    let digits = text.strip_suffix('%').ok_or_else(bad)?;
+    let value: f64 = digits.trim().parse().map_err(|_| bad())?;
+    if value.is_finite() && value >= 0.0 { Ok(value / 100.0) } else { Err(bad()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn sizes_are_binary_and_exact() {
+        let size = |text: &str| text.parse::<ByteCount>().map(|size| size.0);
+        for (text, bytes) in [
+            ("0", 0),
+            ("1400", 1400),
+            ("64K", 65_536),
+            ("1MiB", 1 << 20),
+            ("2g", 2 << 30),
+            ("3T", 3 << 40),
+            ("7B", 7),
+        ] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "K", "-1", "+1", "1.5K", "1 K", "64KB", "1e3", "0x10", "１"] {
+            assert_eq!(size(text), Err(UnitError::Size(text.to_owned())), "{text}");
+        }
+        for text in ["18446744073709551616", "16777216T"] {
+            assert_eq!(size(text), Err(UnitError::SizeOverflow(text.to_owned())), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_need_a_unit() {
+        for (text, length) in [
+            ("10s", Duration::from_secs(10)),
+            ("1.5s", Duration::from_millis(1500)),
+            ("250ms", Duration::from_millis(250)),
+            ("20us", Duration::from_micros(20)),
+            ("2m", Duration::from_mins(2)),
+            ("1h", Duration::from_hours(1)),
+        ] {
+            assert_eq!(parse_duration(text), Ok(length), "{text}");
+        }
+        for text in ["", "10", "s", "-1s", "1e3s", "..s", "infs", "1d", "99999999999999999999h"] {
+            assert_eq!(parse_duration(text), Err(UnitError::Duration(text.to_owned())), "{text}");
+        }
+    }
+
+    #[test]
+    fn percentages_need_their_sign() {
+        for (text, fraction) in [("1%", 0.01), ("0.5 %", 0.005), ("0%", 0.0), ("250%", 2.5)] {
+            assert_eq!(parse_percent(text), Ok(fraction), "{text}");
+        }
+        for text in ["", "1", "%", "-1%", "NaN%", "inf%", "1%%"] {
+            assert_eq!(parse_percent(text), Err(UnitError::Percent(text.to_owned())), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_instant_never_yields_a_negative_length() {
+        let (early, late) = (MonoNanos(5), MonoNanos(9));
+        assert_eq!(late.since(early), Duration::from_nanos(4));
+        assert_eq!(early.since(late), Duration::ZERO);
+        assert_eq!(early.after(Duration::MAX), MonoNanos(u64::MAX));
+    }
+
+    proptest! {
+        #[test]
+        fn a_printed_size_reads_back(bytes: u64, shift in 0u32..64) {
+            let size = ByteCount(bytes >> shift << (shift / 2));
+            prop_assert_eq!(size.to_string().parse(), Ok(size));
+        }
+
+        #[test]
+        fn no_text_panics(text: String) {
+            let _ = (text.parse::<ByteCount>(), parse_duration(&text), parse_percent(&text));
+        }
+    }
+}
