@@ -1,0 +1,177 @@
+//! The record of a measurement: schema 1.
+//!
+//! One [`Document`] holds what was asked for and what was in force, where it ran, every run with its readings or the
+//! reason it failed, the comparisons, and the doubts. Failed and voided runs stay in it: they are kept out of the
+//! statistics, never out of sight. Fields are only ever added within a schema number.
+
+use std::collections::BTreeMap;
+
+use haul_stats::{Comparison, Doubt, Reading};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value as Json;
+
+/// The schema this build writes.
+pub const SCHEMA: u32 = 1;
+
+/// The factor levels of one cell of a sweep: `message_bytes` → 131072.
+pub type Cell = BTreeMap<String, Json>;
+
+/// Which haul wrote the document.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stamp {
+    /// Its version.
+    pub version: String,
+    /// The schema of the document.
+    pub schema: u32,
+}
+
+/// What kind of measurement it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A stream, or a sweep of streams.
+    Stream,
+    /// A comparison of arms.
+    Ab,
+    /// The demonstration, itself a comparison.
+    Demo,
+    /// A fingerprint alone.
+    Env,
+}
+
+/// How a document or a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// As asked.
+    Complete,
+    /// Cut short by its user: the numbers cover what had run.
+    Interrupted,
+    /// It went wrong; the reason stands beside it.
+    Failed,
+    /// It ran, but something else changed meanwhile: kept out of the statistics.
+    Void,
+}
+
+/// Why a document or a run failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The exit code that belongs to it: 1 failed or invalid, 2 usage, 3 gate, 4 the peer.
+    pub exit: u8,
+    /// Which end, object and operation, and the remedy.
+    pub text: String,
+}
+
+/// Options as asked for and as in force.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Options {
+    /// As asked for.
+    pub requested: Json,
+    /// As in force, by end.
+    pub effective: Json,
+}
+
+/// A fingerprint: facts by name, each with its value or the reason why there is none.
+pub type Facts = BTreeMap<String, Fact>;
+
+/// One fact about a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fact {
+    /// Its value.
+    pub value: Option<String>,
+    /// Why there is none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reason: Option<String>,
+}
+
+/// Where it ran.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Environment {
+    /// The end that drove it.
+    pub client: Option<Facts>,
+    /// The other end.
+    pub server: Option<Facts>,
+}
+
+/// A slice of a run's window, at the receiver.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Seconds from the window's start to this slice's.
+    #[serde(deserialize_with = "null_as_nan")]
+    pub start_s: f64,
+    /// Its length in seconds.
+    #[serde(deserialize_with = "null_as_nan")]
+    pub seconds: f64,
+    /// Payload in it.
+    pub bytes: u64,
+    /// Payload per second, in bits.
+    #[serde(deserialize_with = "null_as_nan")]
+    pub bits_per_second: f64,
+    /// Segments sent again in it; `None` where not known.
+    pub retransmits: Option<u64>,
+}
+
+/// One execution with new connections.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Position in time, from 0.
+    pub index: u32,
+    /// The arm, in a comparison.
+    pub arm: Option<String>,
+    /// The block, in a comparison: one run of every arm, adjacent in time.
+    pub block: Option<u32>,
+    /// The cell of a sweep.
+    pub cell: Cell,
+    /// How it ended.
+    pub status: Status,
+    /// Why it failed or is void.
+    pub failure: Option<Failure>,
+    /// Seconds from the start of the whole measurement to this run's.
+    #[serde(deserialize_with = "null_as_nan")]
+    pub at_s: f64,
+    /// Options in force at both ends.
+    pub effective: Json,
+    /// The numbers.
+    pub readings: Vec<Reading>,
+    /// Slices of the window, where asked for.
+    pub intervals: Vec<Interval>,
+    /// Doubts about this run.
+    pub warnings: Vec<Doubt>,
+}
+
+/// A whole measurement.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Document {
+    /// Which haul wrote it.
+    pub haul: Stamp,
+    /// Name of this measurement: unique, sortable by start time.
+    pub id: String,
+    /// What kind it was.
+    pub kind: Kind,
+    /// How it ended.
+    pub status: Status,
+    /// Why it failed.
+    pub failure: Option<Failure>,
+    /// Wall-clock start, RFC 3339: the one wall-clock reading in the record.
+    pub started: String,
+    /// Elapsed seconds, monotonic.
+    #[serde(deserialize_with = "null_as_nan")]
+    pub elapsed_s: f64,
+    /// The command line.
+    pub command: Vec<String>,
+    /// Options as asked for and as in force.
+    pub options: Options,
+    /// Where it ran.
+    pub environment: Environment,
+    /// Every run, failed and voided ones included.
+    pub runs: Vec<Run>,
+    /// The comparisons, in an `ab`.
+    pub comparisons: Vec<Comparison>,
+    /// Doubts about the whole.
+    pub warnings: Vec<Doubt>,
+}
+
+/// A number that had no finite value was written as `null`: what else it says must stay readable.
+fn null_as_nan<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or(f64::NAN))
+}

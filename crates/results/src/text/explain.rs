@@ -1,0 +1,235 @@
+//! What a name means, and what a host says about itself.
+//!
+//! The metrics and doubts come from the tables that also make the record, so an explanation cannot lag behind what it
+//! explains. The other words of a report are few and are explained here.
+
+use super::number::NONE;
+use super::wrap::{label, paragraph};
+use super::{Layout, Tone, Width, foreign};
+use crate::error::ResultsError;
+use crate::record::{Environment, Fact, Facts};
+use haul_stats::{Better, DoubtId, Metric};
+
+/// Widest column of names before their texts start on the next line.
+const NAMES: usize = 30;
+
+/// How the names of the NIC's features begin.
+const FEATURES: &str = "nic.feature.";
+
+/// Words of a report that are neither metrics nor doubts.
+const WORDS: [(&str, &str); 17] = [
+    ("client", "The end that drives the test."),
+    ("server", "The end that runs 'haul serve'."),
+    (
+        "sender",
+        "The end that sent the payload in the direction measured: the client, or with --direction receive the server.",
+    ),
+    (
+        "receiver",
+        "The end that took the payload. Its bytes over its own elapsed time are the headline throughput.",
+    ),
+    (
+        "shared_host",
+        "Client and server run on one kernel. Its CPU time is shown once, under 'both'; the ends are told apart by the \
+         time of their threads.",
+    ),
+    ("flow", "One data connection."),
+    (
+        "run",
+        "One execution with new connections: a warm-up, then one measured window. The unit of statistics.",
+    ),
+    (
+        "window",
+        "The part of a run that is measured: the difference of two snapshots of counters that are never reset.",
+    ),
+    ("cell", "One combination of the values of a sweep."),
+    ("arm", "One variant of a comparison. The first one is the base."),
+    (
+        "pair",
+        "One run of each of two arms, adjacent in time. Changes are taken within pairs, so what is slower than a pair cancels.",
+    ),
+    (
+        "interval",
+        "In a comparison: the range of changes the pairs are compatible with, at the confidence named. It is not the \
+         spread of the runs, which stands behind ±. In a stream: a slice of the window.",
+    ),
+    (
+        "better",
+        "The whole interval lies beyond the least effect that matters, in the better direction of the metric.",
+    ),
+    (
+        "worse",
+        "The whole interval lies beyond the least effect that matters, against the better direction of the metric.",
+    ),
+    (
+        "equivalent",
+        "The whole interval lies within the least effect that matters: there is no change worth the name.",
+    ),
+    (
+        "undecided",
+        "The runs do not tell. The reason stands beside it, with the number of pairs that would decide.",
+    ),
+    (
+        "void",
+        "The run was made, but something changed that nobody asked for: it is kept, with the reason, and does not count.",
+    ),
+];
+
+/// What `name` means; without a name, all names there are.
+pub fn explain(name: Option<&str>, layout: impl Into<Layout>) -> Result<String, ResultsError> {
+    let layout = layout.into();
+    let Some(name) = name else { return Ok(overview(layout)) };
+    let wanted = name.to_ascii_lowercase().replace([' ', '-'], "_");
+    let mut out = String::new();
+    if let Some(metric) = Metric::ALL.iter().find(|metric| metric.facts().name == wanted) {
+        let facts = metric.facts();
+        let title = format!("{} ({}; {})", facts.name, facts.unit, direction(facts.better));
+        out.push_str(&layout.paint(Tone::Heading, &title));
+        out.push('\n');
+        paragraph(&mut out, "  ", facts.meaning, 2, layout.columns());
+        return Ok(out);
+    }
+    if let Some(doubt) = DoubtId::ALL.iter().find(|doubt| doubt.name() == wanted) {
+        out.push_str(&layout.paint(Tone::Heading, &format!("{} (a doubt about a result)", doubt.name())));
+        out.push('\n');
+        paragraph(&mut out, "  ", doubt.advice(), 2, layout.columns());
+        return Ok(out);
+    }
+    if let Some((word, meaning)) = WORDS.iter().find(|(word, _)| *word == wanted) {
+        out.push_str(&layout.paint(Tone::Heading, word));
+        out.push('\n');
+        paragraph(&mut out, "  ", meaning, 2, layout.columns());
+        return Ok(out);
+    }
+    let known = Metric::ALL
+        .iter()
+        .map(|metric| metric.facts().name)
+        .chain(DoubtId::ALL.iter().map(|doubt| doubt.name()))
+        .chain(WORDS.iter().map(|(word, _)| *word));
+    let near = known
+        .map(|known| (strsim::jaro_winkler(known, &wanted), known))
+        .filter(|(likeness, _)| *likeness > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    let hint = near.map_or_else(String::new, |(_, known)| format!(", did you mean '{known}'?"));
+    Err(ResultsError::UnknownName { name: label(name, NAMES), hint })
+}
+
+fn direction(better: Better) -> &'static str {
+    match better {
+        Better::Higher => "more is better",
+        Better::Lower => "less is better",
+        Better::Neither => "describes the run, no verdict",
+    }
+}
+
+fn overview(layout: Layout) -> String {
+    let mut out = layout.paint(Tone::Heading, "metrics");
+    out.push('\n');
+    let width = Metric::ALL.iter().map(|metric| metric.facts().name.len()).max().unwrap_or(0);
+    let units = Metric::ALL.iter().map(|metric| metric.facts().unit.len()).max().unwrap_or(0);
+    for facts in Metric::ALL.iter().map(|metric| metric.facts()) {
+        let lead = format!("  {:<width$}  {:<units$}  ", facts.name, facts.unit);
+        paragraph(&mut out, &lead, direction(facts.better), lead.len(), layout.columns());
+    }
+    layout.heading(&mut out, "doubts");
+    let width = DoubtId::ALL.iter().map(|doubt| doubt.name().len()).max().unwrap_or(0);
+    for doubt in DoubtId::ALL {
+        let lead = format!("  {:<width$}  ", doubt.name());
+        paragraph(&mut out, &lead, doubt.advice(), lead.len(), layout.columns());
+    }
+    layout.heading(&mut out, "words");
+    let width = WORDS.iter().map(|(word, _)| word.len()).max().unwrap_or(0);
+    for (word, meaning) in WORDS {
+        let lead = format!("  {word:<width$}  ");
+        paragraph(&mut out, &lead, meaning, lead.len(), layout.columns());
+    }
+    out.push('\n');
+    paragraph(
+        &mut out,
+        "",
+        "'haul explain NAME' tells what a metric is and how it is obtained.",
+        0,
+        layout.columns(),
+    );
+    out
+}
+
+/// A fingerprint, one fact a line.
+#[must_use]
+pub fn facts(facts: &Facts, layout: impl Into<Layout>) -> String {
+    let mut out = String::new();
+    list(&mut out, facts.iter().map(|(name, fact)| (name.as_str(), shown(fact))), layout.into().width);
+    out
+}
+
+fn shown(fact: &Fact) -> String {
+    match (&fact.value, &fact.reason) {
+        (Some(value), _) => foreign(value),
+        (None, Some(reason)) => format!("{NONE} ({})", foreign(reason)),
+        (None, None) => NONE.to_owned(),
+    }
+}
+
+/// The facts, one a line; the NIC's features, of which there are some sixty, by their state instead.
+fn list<'a>(out: &mut String, facts: impl Iterator<Item = (&'a str, String)>, width: Width) {
+    let mut lines: Vec<(String, String)> = Vec::new();
+    for (name, value) in facts {
+        let (name, value) = match name.strip_prefix(FEATURES) {
+            Some(feature) => (format!("{FEATURES}* {value}"), foreign(feature)),
+            None => (foreign(name), value),
+        };
+        match lines.iter_mut().find(|(known, _)| *known == name && name.starts_with(FEATURES)) {
+            Some((_, features)) => {
+                features.push_str(", ");
+                features.push_str(&value);
+            }
+            None => lines.push((name, value)),
+        }
+    }
+    let facts = lines;
+    let names = facts.iter().map(|(name, _)| name.chars().count()).filter(|&n| n <= NAMES).max().unwrap_or(0);
+    for (name, value) in facts {
+        let mut lead = format!("  {name:<names$}  ");
+        if name.chars().count() > names {
+            out.push_str(lead.trim_end());
+            out.push('\n');
+            lead = " ".repeat(names + 4);
+        }
+        paragraph(out, &lead, &value, names + 4, width.columns());
+    }
+}
+
+/// The fingerprints of both ends: what they share once, what differs for each.
+pub(super) fn environment(out: &mut String, environment: &Environment, layout: Layout) {
+    match (&environment.client, &environment.server) {
+        (None, None) => out.push_str("\nno end described itself\n"),
+        (Some(only), None) => section(out, "client", only.iter(), layout),
+        (None, Some(only)) => section(out, "server", only.iter(), layout),
+        (Some(client), Some(server)) => {
+            let shared = |other: &Facts, name: &String, fact: &Fact| {
+                other.get(name).is_some_and(|theirs| theirs == fact)
+            };
+            section(
+                out,
+                "client and server",
+                client.iter().filter(|(name, fact)| shared(server, name, fact)),
+                layout,
+            );
+            section(out, "client", client.iter().filter(|(name, fact)| !shared(server, name, fact)), layout);
+            section(out, "server", server.iter().filter(|(name, fact)| !shared(client, name, fact)), layout);
+        }
+    }
+}
+
+fn section<'a>(
+    out: &mut String,
+    title: &str,
+    facts: impl Iterator<Item = (&'a String, &'a Fact)>,
+    layout: Layout,
+) {
+    let facts: Vec<(&str, String)> = facts.map(|(name, fact)| (name.as_str(), shown(fact))).collect();
+    if !facts.is_empty() {
+        layout.heading(out, title);
+        list(out, facts.into_iter(), layout.width);
+    }
+}

@@ -1,0 +1,351 @@
+//! The record laid out for people.
+//!
+//! Pure functions from a record to text in a given number of columns. What comes first is what a reader asks first:
+//! what was run and how it ended, the numbers, what they say, what was in force, what was left out and why, and what
+//! is to be doubted. Everything shown is in the record; nothing is computed here that could contradict it, except
+//! means and standard deviations of the runs of a cell.
+//!
+//! Plain text is the default and is what a mail needs. Colour is the caller's decision, who knows whether the output
+//! is a terminal. Text that came from another host is shown with its control characters escaped.
+
+mod compare;
+mod explain;
+mod force;
+mod number;
+mod stream;
+mod table;
+mod wrap;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use haul_stats::{Doubt, DoubtId};
+use serde_json::Value as Json;
+
+pub use compare::sentence;
+pub use explain::{explain, facts};
+
+use crate::record::{Cell, Document, Kind, Run, Status};
+use wrap::{bound, clean, label, paragraph};
+
+/// Longest name of an arm or a choice shown whole.
+const LONGEST_NAME: usize = 40;
+
+/// Runs that share one reason are listed by number up to so many.
+const LISTED_RUNS: usize = 8;
+
+/// Different texts of one doubt shown; the others are counted.
+const LISTED_TEXTS: usize = 3;
+
+/// Columns of the page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Width(pub u16);
+
+impl Width {
+    /// What a mail and the smallest terminal have.
+    pub const PAGE: Self = Self(80);
+
+    /// The columns, but never fewer than prose can be read in.
+    fn columns(self) -> usize {
+        usize::from(self.0).max(40)
+    }
+}
+
+/// Whether words are coloured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Style {
+    /// Not at all.
+    #[default]
+    Plain,
+    /// Headings and verdicts, by ANSI escapes.
+    Colour,
+}
+
+/// How a text is laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// Columns of the page.
+    pub width: Width,
+    /// Whether words are coloured.
+    pub style: Style,
+}
+
+impl From<Width> for Layout {
+    /// Plain text in that width.
+    fn from(width: Width) -> Self {
+        Self { width, style: Style::Plain }
+    }
+}
+
+/// What a colour stands for.
+#[derive(Debug, Clone, Copy)]
+enum Tone {
+    Heading,
+    Good,
+    Bad,
+    Unsure,
+}
+
+impl Layout {
+    fn columns(self) -> usize {
+        self.width.columns()
+    }
+
+    fn paint(self, tone: Tone, text: &str) -> String {
+        let code = match tone {
+            Tone::Heading => "1",
+            Tone::Good => "32",
+            Tone::Bad => "31",
+            Tone::Unsure => "33",
+        };
+        match self.style {
+            Style::Plain => text.to_owned(),
+            Style::Colour => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
+        }
+    }
+
+    fn heading(self, out: &mut String, text: &str) {
+        let _ = writeln!(out, "\n{}", self.paint(Tone::Heading, text));
+    }
+}
+
+/// The whole document as text.
+#[must_use]
+pub fn document(document: &Document, layout: impl Into<Layout>) -> String {
+    let layout = layout.into();
+    let mut out = String::new();
+    headline(&mut out, document, layout);
+    match document.kind {
+        Kind::Stream => stream::show(&mut out, document, layout),
+        Kind::Ab | Kind::Demo => compare::show(&mut out, document, layout),
+        Kind::Env => explain::environment(&mut out, &document.environment, layout),
+    }
+    if document.kind != Kind::Env {
+        force::show(&mut out, document, layout);
+    }
+    left_out(&mut out, document, layout);
+    doubts(&mut out, document, layout);
+    out
+}
+
+/// The command, how it ended and how much of it counts.
+fn headline(out: &mut String, document: &Document, layout: Layout) {
+    let words: Vec<String> = document.command.iter().map(|word| quoted(word)).collect();
+    let command =
+        if words.is_empty() { format!("haul {}", kind_name(document.kind)) } else { words.join(" ") };
+    paragraph(out, "$ ", &command, 4, layout.columns());
+    let mut line = String::new();
+    if document.kind != Kind::Env {
+        let _ = write!(line, "{} in {}, ", tally(&document.runs), elapsed(document.elapsed_s));
+    }
+    let stamps = [("started", &document.started), ("id", &document.id), ("haul", &document.haul.version)];
+    let stamps = stamps.map(|(name, value)| bound(&format!("{name} {value}")));
+    line.push_str(&stamps.join(", "));
+    let (word, tone) = match document.status {
+        Status::Complete => ("complete", Tone::Good),
+        Status::Interrupted => ("interrupted", Tone::Unsure),
+        Status::Failed => ("failed", Tone::Bad),
+        Status::Void => ("void", Tone::Bad),
+    };
+    let mut shown = String::new();
+    paragraph(&mut shown, &format!("{word}: "), &line, 2, layout.columns());
+    out.push_str(&shown.replacen(word, &layout.paint(tone, word), 1));
+    if let Some(failure) = &document.failure {
+        paragraph(out, "  ", &failure.text, 2, layout.columns());
+    }
+}
+
+fn kind_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Stream => "stream",
+        Kind::Ab => "ab",
+        Kind::Demo => "demo",
+        Kind::Env => "env",
+    }
+}
+
+/// "20 runs", or "20 runs (17 complete, 2 failed, 1 void)".
+fn tally(runs: &[Run]) -> String {
+    let count = |status| runs.iter().filter(|run| run.status == status).count();
+    let total = match runs.len() {
+        0 => return "no run".to_owned(),
+        1 => "1 run".to_owned(),
+        n => format!("{n} runs"),
+    };
+    let complete = count(Status::Complete);
+    if complete == runs.len() {
+        return total;
+    }
+    let mut parts = vec![format!("{complete} complete")];
+    for (status, word) in
+        [(Status::Failed, "failed"), (Status::Void, "void"), (Status::Interrupted, "cut short")]
+    {
+        match count(status) {
+            0 => {}
+            n => parts.push(format!("{n} {word}")),
+        }
+    }
+    format!("{total} ({})", parts.join(", "))
+}
+
+fn elapsed(seconds: f64) -> String {
+    if !seconds.is_finite() || seconds < 0.0 {
+        return "an unknown time".to_owned();
+    }
+    if seconds < 100.0 {
+        return format!("{seconds:.1} s");
+    }
+    let whole = seconds.round();
+    let (minutes, rest) = ((whole / 60.0).floor(), whole % 60.0);
+    if minutes < 60.0 {
+        return format!("{minutes:.0} min {rest:.0} s");
+    }
+    format!("{:.0} h {:.0} min", (minutes / 60.0).floor(), minutes % 60.0)
+}
+
+/// A word of the command line, such that a shell reads it back as one.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_=+:,./@%[]".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// An axis of a sweep as people call it: `message_bytes` is the message.
+fn axis_name(axis: &str) -> String {
+    label(axis.strip_suffix("_bytes").unwrap_or(axis), LONGEST_NAME).replace('_', " ")
+}
+
+/// A point on an axis: sizes as 64K, everything else as it is.
+fn axis_value(axis: &str, value: &Json) -> String {
+    match (value, value.as_u64()) {
+        (_, Some(bytes)) if axis.ends_with("_bytes") => haul_stats::ByteCount(bytes).to_string(),
+        (Json::String(text), _) => label(text, LONGEST_NAME),
+        (other, _) => label(&other.to_string(), LONGEST_NAME),
+    }
+}
+
+/// "message 64K, flows 4"; nothing for a measurement without axes.
+fn cell_name(cell: &Cell) -> String {
+    let axes = in_column_order(cell.keys()).into_iter().filter_map(|axis| Some((axis, cell.get(axis)?)));
+    let named: Vec<String> = axes
+        .map(|(axis, value)| bound(&format!("{} {}", axis_name(axis), axis_value(axis, value))))
+        .collect();
+    named.join(", ")
+}
+
+/// The axes of a sweep in the order of their columns: those every stream has come first.
+fn in_column_order<'a>(axes: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
+    let mut axes: Vec<&str> = axes.map(String::as_str).collect();
+    axes.sort_unstable_by_key(|axis| (*axis != "message_bytes", *axis != "flows", *axis));
+    axes.dedup();
+    axes
+}
+
+/// The runs that are not in the statistics, by reason.
+fn left_out(out: &mut String, document: &Document, layout: Layout) {
+    let mut reasons: Vec<(Status, &str, Vec<&Run>)> = Vec::new();
+    for run in document.runs.iter().filter(|run| run.status != Status::Complete) {
+        let text = run.failure.as_ref().map_or("", |failure| failure.text.as_str());
+        match reasons.iter_mut().find(|(status, reason, _)| *status == run.status && *reason == text) {
+            Some((_, _, runs)) => runs.push(run),
+            None => reasons.push((run.status, text, vec![run])),
+        }
+    }
+    if reasons.is_empty() {
+        return;
+    }
+    layout.heading(out, "runs not complete");
+    for (status, reason, runs) in reasons {
+        let numbers: Vec<String> = runs.iter().map(|run| run_name(run)).collect();
+        let (listed, more) = numbers.split_at(numbers.len().min(LISTED_RUNS));
+        let mut text = format!("{} {}", plural(runs.len(), "run"), listed.join(", "));
+        if !more.is_empty() {
+            let _ = write!(text, " and {} more", more.len());
+        }
+        text.push_str(match status {
+            Status::Failed => " failed",
+            Status::Void if runs.len() == 1 => " is void",
+            Status::Void => " are void",
+            Status::Interrupted | Status::Complete if runs.len() == 1 => " was cut short",
+            Status::Interrupted | Status::Complete => " were cut short",
+        });
+        if !reason.is_empty() {
+            let _ = write!(text, ": {reason}");
+        }
+        paragraph(out, "  ", &text, 4, layout.columns());
+    }
+}
+
+/// "7 (on)", counted from 1 as the progress line does.
+fn run_name(run: &Run) -> String {
+    let number = u64::from(run.index) + 1;
+    match &run.arm {
+        Some(arm) => bound(&format!("{number} ({})", label(arm, LONGEST_NAME))),
+        None => number.to_string(),
+    }
+}
+
+/// Every doubt once, with how often it was met, and what to do about it.
+fn doubts(out: &mut String, document: &Document, layout: Layout) {
+    /// What was seen first, in how many different forms, and in which runs.
+    #[derive(Default)]
+    struct Seen<'a> {
+        texts: Vec<&'a Doubt>,
+        runs: usize,
+    }
+    let mut seen: BTreeMap<DoubtId, Seen> = BTreeMap::new();
+    let mut order: Vec<DoubtId> = Vec::new();
+    let whole = document.warnings.iter().chain(document.comparisons.iter().flat_map(|c| &c.doubts));
+    let mut note = |doubt, in_run: bool| {
+        let doubt: &Doubt = doubt;
+        if !order.contains(&doubt.id) {
+            order.push(doubt.id);
+        }
+        let entry = seen.entry(doubt.id).or_default();
+        entry.runs += usize::from(in_run);
+        if !entry.texts.iter().any(|known| known.text == doubt.text) {
+            entry.texts.push(doubt);
+        }
+    };
+    whole.for_each(|doubt| note(doubt, false));
+    document.runs.iter().flat_map(|run| &run.warnings).for_each(|doubt| note(doubt, true));
+    if order.is_empty() {
+        return;
+    }
+    layout.heading(out, "doubts");
+    for id in order {
+        let Some(Seen { texts, runs }) = seen.get(&id) else { continue };
+        let Some(first) = texts.first() else { continue };
+        let (listed, more) = texts.split_at(texts.len().min(LISTED_TEXTS));
+        let mut text = listed.iter().map(|doubt| doubt.text.as_str()).collect::<Vec<_>>().join("; ");
+        if !more.is_empty() {
+            let _ = write!(text, " (and {} more such)", more.len());
+        } else if *runs > 1 {
+            let _ = write!(text, " (in {runs} runs)");
+        }
+        paragraph(out, &format!("  {}: ", id.name()), &text, 4, layout.columns());
+        paragraph(out, "    -> ", &first.advice, 7, layout.columns());
+    }
+}
+
+/// The word for so many.
+fn plural(count: usize, one: &str) -> String {
+    if count == 1 { one.to_owned() } else { format!("{one}s") }
+}
+
+/// `a`, `a and b`, `a, b and c`.
+fn enumerate(words: &[String]) -> String {
+    match words {
+        [] => String::new(),
+        [one] => one.clone(),
+        [head @ .., last] => format!("{} and {last}", head.join(", ")),
+    }
+}
+
+/// A text from another host, on one line.
+fn foreign(text: &str) -> String {
+    clean(text).trim().to_owned()
+}

@@ -1,0 +1,6 @@
+//! The two faces of the record: what is written can be read, and what is shown can be believed.
+
+mod any;
+mod json;
+mod sample;
+mod text;

@@ -1,0 +1,241 @@
+//! Documents as the runner leaves them, small enough to read.
+
+use std::collections::BTreeMap;
+
+use haul_results::record::{
+    Cell, Document, Environment, Fact, Facts, Failure, Interval, Kind, Options, Run, SCHEMA, Stamp, Status,
+};
+use haul_stats::compare::{Pairs, correct};
+use haul_stats::{Comparison, Decide, Doubt, DoubtId, Metric, Reading, Scope};
+use serde_json::{Value as Json, json};
+
+pub(crate) fn words(command: &str) -> Vec<String> {
+    command.split(' ').map(str::to_owned).collect()
+}
+
+pub(crate) fn document(kind: Kind, command: &str, runs: Vec<Run>) -> Document {
+    Document {
+        haul: Stamp { version: "0.1.0".to_owned(), schema: SCHEMA },
+        id: "20260412-093011-7f3a".to_owned(),
+        kind,
+        status: Status::Complete,
+        failure: None,
+        started: "2026-04-12T09:30:11Z".to_owned(),
+        elapsed_s: 12.4 * runs.len() as f64,
+        command: words(command),
+        options: Options {
+            requested: json!({"message_bytes": 131_072, "flows": 1, "sndbuf_bytes": "auto", "rcvbuf_bytes": "auto"}),
+            effective: Json::Null,
+        },
+        environment: Environment { client: Some(facts("ada")), server: Some(facts("bob")) },
+        runs,
+        comparisons: Vec::new(),
+        warnings: Vec::new(),
+    }
+}
+
+pub(crate) fn facts(host: &str) -> Facts {
+    let known = [
+        ("cpu.governor", "performance"),
+        ("cpu.model", "AMD EPYC 7763 64-Core Processor"),
+        (
+            "kernel.command_line",
+            "BOOT_IMAGE=/boot/vmlinuz-6.18.5 root=/dev/vda1 ro quiet mitigations=auto isolcpus=2-5 nohz_full=2-5",
+        ),
+        ("kernel.release", "6.18.5"),
+        ("nic.driver", "mlx5_core"),
+        ("nic.feature.rx-gro", "on"),
+        ("nic.feature.tx-nocache-copy", "off"),
+        ("nic.feature.tx-tcp-segmentation", "on"),
+        ("nic.mtu", "9000"),
+    ];
+    let mut facts: Facts = known
+        .map(|(name, value)| (name.to_owned(), Fact { value: Some(value.to_owned()), reason: None }))
+        .into();
+    facts.insert("kernel.boot_id".to_owned(), Fact { value: Some(format!("{host}-4f1c")), reason: None });
+    let reason = Some("/sys/devices/system/cpu/intel_pstate is not there".to_owned());
+    facts.insert("cpu.turbo".to_owned(), Fact { value: None, reason });
+    facts
+}
+
+pub(crate) fn cell(levels: &[(&str, u64)]) -> Cell {
+    levels.iter().map(|(axis, value)| ((*axis).to_owned(), json!(value))).collect()
+}
+
+pub(crate) fn effective() -> Json {
+    let end = |host: &str, sndbuf: u64, rcvbuf: u64| {
+        json!({
+            "host": {"hostname": host, "boot_id": null, "version": "0.1.0"},
+            "socket": {
+                "sndbuf": sndbuf, "rcvbuf": rcvbuf, "sndbuf_autotuned": true, "rcvbuf_autotuned": true,
+                "mss": 1448, "cc": "cubic", "nodelay": false, "local": "10.0.0.1:40000", "peer": "10.0.0.2:4285",
+            },
+            "flows_alike": true, "threads": 1, "affinity": ["0"],
+        })
+    };
+    json!({"client": end("ada", 2_626_560, 131_072), "server": end("bob", 87_040, 6_291_456)})
+}
+
+pub(crate) fn run(index: u32, cell: Cell, readings: Vec<Reading>) -> Run {
+    Run {
+        index,
+        arm: None,
+        block: None,
+        cell,
+        status: Status::Complete,
+        failure: None,
+        at_s: 12.4 * f64::from(index),
+        effective: effective(),
+        readings,
+        intervals: Vec::new(),
+        warnings: Vec::new(),
+    }
+}
+
+pub(crate) fn failed(mut run: Run, status: Status, exit: u8, text: &str) -> Run {
+    run.status = status;
+    run.failure = (exit > 0).then(|| Failure { exit, text: text.to_owned() });
+    if status == Status::Failed {
+        run.readings.clear();
+    }
+    run
+}
+
+/// The readings of a run of two hosts at so many Gbit/s.
+pub(crate) fn two_hosts(gbit: f64) -> Vec<Reading> {
+    let stat = "/proc/stat idle time, resolution 10ms";
+    let system = "system: busy time of all CPUs / payload received";
+    vec![
+        Reading::real(
+            Metric::Throughput,
+            Scope::Receiver,
+            gbit * 1e9,
+            "receiver's bytes / receiver's elapsed time",
+        ),
+        Reading::real(
+            Metric::Throughput,
+            Scope::Sender,
+            gbit * 1.001e9,
+            "bytes handed to the sender's kernel",
+        ),
+        Reading::real(Metric::CpuUtilization, Scope::Sender, 40.0 + gbit / 7.0, stat),
+        Reading::real(Metric::ServiceDemand, Scope::Sender, 8.1 / gbit, system),
+        Reading::real(Metric::CpuUtilization, Scope::Receiver, 51.0 + gbit / 9.0, stat),
+        Reading::real(Metric::ServiceDemand, Scope::Receiver, 9.2 / gbit, system),
+        Reading::count(Metric::Retransmits, Scope::Sender, 3, "TCP_INFO"),
+    ]
+}
+
+/// The same on one kernel.
+pub(crate) fn shared_host(gbit: f64) -> Vec<Reading> {
+    let threads = "threads: per-thread CPU clock / payload received";
+    vec![
+        Reading::real(
+            Metric::Throughput,
+            Scope::Receiver,
+            gbit * 1e9,
+            "receiver's bytes / receiver's elapsed time",
+        ),
+        Reading::real(
+            Metric::CpuUtilization,
+            Scope::SharedHost,
+            98.7,
+            "/proc/timer_list idle time, resolution 1ns",
+        ),
+        Reading::real(
+            Metric::ServiceDemand,
+            Scope::SharedHost,
+            17.3 / gbit,
+            "system: busy time of all CPUs / payload received",
+        ),
+        Reading::real(Metric::ServiceDemand, Scope::Sender, 8.1 / gbit, threads),
+        Reading::real(Metric::ServiceDemand, Scope::Receiver, 9.2 / gbit, threads),
+        Reading::count(Metric::Retransmits, Scope::Sender, 0, "TCP_INFO"),
+    ]
+}
+
+pub(crate) fn intervals(gbit: &[f64]) -> Vec<Interval> {
+    (0u32..)
+        .zip(gbit)
+        .map(|(second, rate)| Interval {
+            start_s: f64::from(second),
+            seconds: 1.0,
+            bytes: 0,
+            bits_per_second: rate * 1e9,
+            retransmits: Some(u64::from(second % 2)),
+        })
+        .collect()
+}
+
+/// A fixed scatter around 1, the same for every caller.
+pub(crate) fn scatter(n: usize, share: f64) -> Vec<f64> {
+    (0..n).map(|i| 1.0 + share * (((i * 7919 + 13) % 101) as f64 / 50.0 - 1.0)).collect()
+}
+
+/// What `arm` did to a metric over so many pairs.
+#[expect(clippy::too_many_arguments, reason = "a table's row reads best on one line")]
+pub(crate) fn comparison(
+    metric: Metric,
+    scope: Scope,
+    cell: &[(&str, u64)],
+    base: f64,
+    ratio: f64,
+    pairs: usize,
+    share: f64,
+    failed: usize,
+) -> Comparison {
+    let cell: BTreeMap<_, _> =
+        cell.iter().map(|(axis, value)| ((*axis).to_owned(), haul_stats::CellValue::Int(*value))).collect();
+    let (one, other) = (scatter(pairs, share), scatter(pairs + 3, share));
+    let values: Vec<(f64, f64)> =
+        one.iter().zip(&other[3..]).map(|(b, a)| (base * b, base * ratio * a)).collect();
+    let pairs = Pairs {
+        metric,
+        scope,
+        cell: &cell,
+        base: "off",
+        arm: "on",
+        values: &values,
+        base_failed: 0,
+        arm_failed: failed,
+    };
+    Decide::default().compare(&pairs)
+}
+
+/// A comparison of two arms on one cell, with all four verdicts in it.
+pub(crate) fn four_verdicts() -> Document {
+    let at = [("message_bytes", 131_072), ("flows", 1)];
+    let mut comparisons = vec![
+        comparison(Metric::Throughput, Scope::Receiver, &at, 53.2e9, 0.754, 10, 0.01, 1),
+        comparison(Metric::ServiceDemand, Scope::Sender, &at, 0.1523, 1.32, 10, 0.02, 1),
+        comparison(Metric::ServiceDemand, Scope::Receiver, &at, 0.1730, 0.93, 10, 0.02, 1),
+        comparison(Metric::ServiceDemand, Scope::SharedHost, &at, 0.3300, 1.001, 10, 0.002, 1),
+        comparison(Metric::CpuUtilization, Scope::SharedHost, &at, 97.1, 1.011, 10, 0.02, 1),
+        comparison(Metric::Retransmits, Scope::Sender, &at, 0.0, 1.0, 10, 0.0, 1),
+    ];
+    correct(&mut comparisons);
+    let runs = (0..22).map(|index| {
+        let mut run = run(index, cell(&at), shared_host(if index % 2 == 0 { 53.2 } else { 40.1 }));
+        run.arm = Some(if index % 2 == 0 { "off" } else { "on" }.to_owned());
+        run.block = Some(index / 2);
+        run
+    });
+    let mut runs: Vec<Run> = runs.collect();
+    runs[7] = failed(
+        runs[7].clone(),
+        Status::Failed,
+        4,
+        "server (bob): the session was lost: nothing was heard for 5 s; is 'haul serve' still running there?",
+    );
+    let mut document = document(
+        Kind::Ab,
+        "haul ab stream lab --arm off:nic.tx-nocache-copy=off --arm on:nic.tx-nocache-copy=on --pairs 11",
+        runs,
+    );
+    document.comparisons = comparisons;
+    document.warnings = vec![
+        Doubt::new(DoubtId::SharedHost, "client and server run on the same kernel"),
+        Doubt::new(DoubtId::FailedRuns, "1 of 22 runs failed"),
+    ];
+    document
+}

@@ -1,0 +1,385 @@
+//! Text: every shape a document can take, as people see it.
+
+use haul_results::record::{Document, Environment, Failure, Kind, Run, Status};
+use haul_results::text::{self, Layout, Style, Width};
+use haul_stats::compare::correct;
+use haul_stats::{Decide, Doubt, DoubtId, Metric, Reading, Scope, Verdict};
+use proptest::prelude::*;
+use serde_json::json;
+
+use crate::any::{self, Numbers};
+use crate::sample::{
+    cell, comparison, document, failed, four_verdicts, intervals, run, scatter, shared_host, two_hosts,
+};
+
+/// The text of a document, with no line beyond the width.
+fn shown(document: &Document, width: u16) -> String {
+    let text = text::document(document, Width(width));
+    for line in text.lines() {
+        assert!(line.chars().count() <= usize::from(width), "wider than {width}: {line}");
+        assert_eq!(line.trim_end(), line, "a line ends in blanks");
+    }
+    text
+}
+
+fn sweep() -> Document {
+    let at = |size| cell(&[("message_bytes", size), ("flows", 4)]);
+    let cells = [(4096, 9.12), (65_536, 33.2), (131_072, 53.2)];
+    let noise = scatter(15, 0.02);
+    let runs = (0u32..15).zip(noise).map(|(index, noise)| {
+        let (size, gbit) = cells[index as usize % 3];
+        run(index, at(size), two_hosts(gbit * noise))
+    });
+    document(Kind::Stream, "haul stream 10.0.0.2 --message 4K,64K,128K --flows 4 --runs 5", runs.collect())
+}
+
+#[test]
+fn one_run_between_two_hosts() {
+    let at = cell(&[("message_bytes", 131_072), ("flows", 1)]);
+    let mut document = document(
+        Kind::Stream,
+        "haul stream 10.0.0.2 --time 3s --interval 1s",
+        vec![run(0, at, two_hosts(53.2))],
+    );
+    document.runs[0].intervals = intervals(&[53.1, 53.3, 53.25]);
+    insta::assert_snapshot!(shown(&document, 80));
+}
+
+#[test]
+fn one_run_on_a_shared_host_with_buffers_asked_for() {
+    let mut document =
+        document(Kind::Stream, "haul stream lab --sndbuf 64K", vec![run(0, cell(&[]), shared_host(53.2))]);
+    document.options.requested =
+        json!({"message": 131_072, "flows": 1, "sndbuf_bytes": 65_536, "rcvbuf_bytes": "auto"});
+    for (end, size) in [("client", 131_072), ("server", 87_040)] {
+        document.runs[0].effective[end]["socket"]["sndbuf"] = size.into();
+        document.runs[0].effective[end]["socket"]["sndbuf_autotuned"] = (end == "server").into();
+    }
+    document.runs[0].effective["client"]["affinity"] = json!(["0-1"]);
+    document.runs[0].warnings = vec![
+        Doubt::new(DoubtId::SharedHost, "client and server run on the same kernel"),
+        Doubt::new(DoubtId::Unpinned, "worker threads of the client may move between CPUs"),
+    ];
+    insta::assert_snapshot!(shown(&document, 80));
+}
+
+#[test]
+fn a_sweep_fits_the_page() {
+    insta::assert_snapshot!(shown(&sweep(), 80));
+}
+
+#[test]
+fn a_sweep_on_a_wide_page() {
+    insta::assert_snapshot!(shown(&sweep(), 140));
+}
+
+#[test]
+fn a_sweep_over_many_axes_is_folded_not_cut() {
+    let mut document = sweep();
+    for run in &mut document.runs {
+        run.cell.insert("sndbuf_bytes".to_owned(), json!(65_536));
+        run.cell.insert("cc".to_owned(), json!("cubic"));
+        run.cell.insert("nodelay".to_owned(), json!(true));
+    }
+    insta::assert_snapshot!(shown(&document, 80));
+}
+
+#[test]
+fn failed_and_void_runs_and_missing_numbers_are_told() {
+    let mut document = sweep();
+    let lost = "server (10.0.0.2): the session was lost: nothing was heard for 5 s; is 'haul serve' still running there?";
+    for index in [1, 4] {
+        document.runs[index] = failed(document.runs[index].clone(), Status::Failed, 4, lost);
+    }
+    let changed = "changed during the run: server cpu.governor: performance → powersave";
+    document.runs[5] = failed(document.runs[5].clone(), Status::Void, 1, changed);
+    let reason = "/proc/stat cannot be read: permission denied";
+    for run in &mut document.runs {
+        for reading in &mut run.readings {
+            if reading.scope == Scope::Receiver && reading.metric != Metric::Throughput {
+                *reading = Reading::absent(reading.metric, reading.scope, reading.source.clone(), reason);
+            }
+        }
+    }
+    document.warnings = vec![Doubt::new(DoubtId::FailedRuns, "2 of 15 runs failed, 1 is void")];
+    insta::assert_snapshot!(shown(&document, 80));
+}
+
+#[test]
+fn two_groups_of_runs_get_no_mean_without_a_flag() {
+    let rates = [26.1, 53.0, 26.3, 52.9, 53.1, 26.2, 53.2, 26.15];
+    let runs = (0u32..).zip(rates).map(|(index, gbit)| run(index, cell(&[("flows", 1)]), shared_host(gbit)));
+    let mut document = document(Kind::Stream, "haul stream lab --runs 8", runs.collect());
+    document.warnings =
+        vec![Doubt::new(DoubtId::TwoModes, "throughput: 4 runs near 26.2, 4 near 53.0 Gbit/s")];
+    let text = shown(&document, 80);
+    assert!(text.contains("! two groups of runs"), "{text}");
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn an_interrupted_stream_shows_what_had_run() {
+    let at = cell(&[("message_bytes", 131_072), ("flows", 1)]);
+    let mut document = document(
+        Kind::Stream,
+        "haul stream 10.0.0.2 --time 1h",
+        vec![failed(run(0, at, two_hosts(53.2)), Status::Interrupted, 0, "")],
+    );
+    document.status = Status::Interrupted;
+    document.elapsed_s = 754.2;
+    document.warnings =
+        vec![Doubt::new(DoubtId::Interrupted, "stopped by its user after 0 complete runs of 1")];
+    insta::assert_snapshot!(shown(&document, 80));
+}
+
+#[test]
+fn a_lost_peer_leaves_the_own_half_labelled_as_such() {
+    let half = vec![
+        Reading::real(Metric::Throughput, Scope::Sender, 53.2e9, "bytes handed to the sender's kernel"),
+        Reading::absent(Metric::Throughput, Scope::Receiver, "the other end's report", "the server was lost"),
+    ];
+    let run = failed(run(0, cell(&[("flows", 1)]), half), Status::Interrupted, 4, "the server was lost");
+    let text = shown(&document(Kind::Stream, "haul stream 10.0.0.2", vec![run]), 80);
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn a_failed_document_says_why_and_shows_no_number() {
+    let mut document = document(Kind::Stream, "haul stream 10.0.0.2 --cc 'bbr 2'", Vec::new());
+    document.status = Status::Failed;
+    document.command = vec!["haul".into(), "stream".into(), "10.0.0.2".into(), "--cc".into(), "bbr 2".into()];
+    document.environment = Environment::default();
+    document.elapsed_s = 0.3;
+    let text = "client: connect to TCP 10.0.0.2:4285 failed: connection refused (errno 111); is 'haul serve' running there?";
+    document.failure = Some(Failure { exit: 4, text: text.to_owned() });
+    insta::assert_snapshot!(shown(&document, 80));
+}
+
+#[test]
+fn a_comparison_with_every_verdict() {
+    let document = four_verdicts();
+    let verdicts: Vec<_> = document.comparisons.iter().filter_map(|c| c.verdict_corrected).collect();
+    for verdict in [Verdict::Better, Verdict::Worse, Verdict::Equivalent, Verdict::Undecided] {
+        assert!(verdicts.contains(&verdict), "the sample has no {verdict:?}");
+    }
+    insta::assert_snapshot!(shown(&document, 80));
+}
+
+#[test]
+fn a_comparison_on_a_wide_page() {
+    insta::assert_snapshot!(shown(&four_verdicts(), 140));
+}
+
+fn ab(command: &str, arms: &[&str], pairs: u32) -> Document {
+    let mut runs: Vec<Run> = Vec::new();
+    for block in 0..pairs {
+        for arm in arms {
+            let index = u32::try_from(runs.len()).expect("few runs");
+            let mut run = run(index, cell(&[("message_bytes", 131_072), ("flows", 1)]), shared_host(53.2));
+            (run.arm, run.block) = (Some((*arm).to_owned()), Some(block));
+            runs.push(run);
+        }
+    }
+    document(Kind::Ab, command, runs)
+}
+
+#[test]
+fn too_few_pairs_are_said_with_the_number_that_could_decide() {
+    let mut document = ab("haul ab stream lab --arm off: --arm on:nic.gro=on --pairs 4", &["off", "on"], 4);
+    let at = [("message_bytes", 131_072), ("flows", 1)];
+    document.comparisons = vec![
+        comparison(Metric::Throughput, Scope::Receiver, &at, 53.2e9, 0.9, 4, 0.01, 0),
+        comparison(Metric::Retransmits, Scope::Sender, &at, 0.0, 1.0, 4, 0.0, 0),
+    ];
+    correct(&mut document.comparisons);
+    insta::assert_snapshot!(shown(&document, 80));
+}
+
+#[test]
+fn voided_pairs_long_names_and_a_null_arm() {
+    let arms = ["tx-nocache-copy-off", "tx-nocache-copy-on", "null"];
+    let mut document = ab("haul ab stream lab --null --pairs 8", &arms, 8);
+    let changed = "changed during the run: client nic.feature.rx-gro: on → off";
+    for index in [3, 4, 5, 9, 10, 11] {
+        document.runs[index] = failed(document.runs[index].clone(), Status::Void, 1, changed);
+    }
+    let at = [("message_bytes", 131_072), ("flows", 1)];
+    for (arm, ratio) in [(arms[1], 0.78), (arms[2], 1.002)] {
+        for (metric, scope, base) in
+            [(Metric::Throughput, Scope::Receiver, 53.2e9), (Metric::ServiceDemand, Scope::SharedHost, 0.33)]
+        {
+            let mut one = comparison(metric, scope, &at, base, ratio, 6, 0.002, 0);
+            (one.base.arm, one.arm.arm) = (arms[0].to_owned(), arm.to_owned());
+            document.comparisons.push(one);
+        }
+    }
+    document.comparisons[0]
+        .doubts
+        .push(Doubt::new(DoubtId::TwoModes, "throughput of null: 3 runs near 50, 3 near 53"));
+    correct(&mut document.comparisons);
+    document.warnings = vec![Doubt::new(DoubtId::EnvironmentChanged, changed)];
+    insta::assert_snapshot!(shown(&document, 80));
+}
+
+fn ab_sweep(cells: &[u64]) -> Document {
+    let mut document =
+        ab("haul ab stream lab --message 1K..128K*2 --arm off: --arm on:nic.gro=on", &["off", "on"], 9);
+    for (step, &size) in cells.iter().enumerate() {
+        let at = [("message_bytes", size), ("flows", 1)];
+        let ratio = [0.7, 0.97, 1.0, 1.013, 1.2][step % 5];
+        let gbit = 53.2e9 * (size as f64 / 131_072.0).sqrt();
+        document.comparisons.push(comparison(
+            Metric::Throughput,
+            Scope::Receiver,
+            &at,
+            gbit,
+            ratio,
+            9,
+            0.004,
+            0,
+        ));
+        document.comparisons.push(comparison(
+            Metric::ServiceDemand,
+            Scope::Sender,
+            &at,
+            8e9 / gbit,
+            1.0 / ratio,
+            9,
+            0.01,
+            0,
+        ));
+    }
+    correct(&mut document.comparisons);
+    document
+}
+
+#[test]
+fn a_compared_sweep_has_a_table_for_each_metric() {
+    insta::assert_snapshot!(shown(&ab_sweep(&[4096, 16_384, 65_536, 131_072]), 80));
+}
+
+#[test]
+fn a_long_compared_sweep_is_summed_up() {
+    let document = ab_sweep(&[1024, 2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072]);
+    insta::assert_snapshot!(shown(&document, 100));
+}
+
+#[test]
+fn a_comparison_cut_short_before_its_first_pair_shows_its_runs() {
+    let mut document = ab("haul ab stream lab --arm off: --arm on:nic.gro=on", &["off", "on"], 1);
+    document.status = Status::Interrupted;
+    document.runs[1] = failed(document.runs[1].clone(), Status::Interrupted, 0, "");
+    insta::assert_snapshot!(shown(&document, 80));
+}
+
+#[test]
+fn two_fingerprints_show_what_they_share_once() {
+    let mut document = document(Kind::Env, "haul env 10.0.0.2", Vec::new());
+    insta::assert_snapshot!("both_ends", shown(&document, 80));
+    document.environment.server = None;
+    insta::assert_snapshot!("one_end", shown(&document, 80));
+}
+
+#[test]
+fn a_sentence_for_each_verdict() {
+    let make = |metric, scope, base, ratio, pairs, share| {
+        comparison(metric, scope, &[], base, ratio, pairs, share, 0)
+    };
+    let mut family: Vec<_> =
+        (0..40).map(|_| make(Metric::Throughput, Scope::Receiver, 1e9, 1.02, 8, 0.002)).collect();
+    correct(&mut family);
+    let mut cases = vec![
+        make(Metric::Throughput, Scope::Receiver, 53.2e9, 0.76, 10, 0.01),
+        make(Metric::ServiceDemand, Scope::Sender, 0.15, 0.9, 10, 0.01),
+        make(Metric::CpuUtilization, Scope::SharedHost, 97.0, 1.0, 10, 0.002),
+        make(Metric::Throughput, Scope::Receiver, 53.2e9, 1.01, 10, 0.02),
+        make(Metric::Retransmits, Scope::Sender, 0.0, 1.0, 10, 0.0),
+        make(Metric::Rtt, Scope::Sender, 80.0, 1.5, 10, 0.01),
+        family.remove(0),
+    ];
+    let from_zero: Vec<(f64, f64)> =
+        scatter(8, 0.3).iter().map(|noise| (0.0, (12.0 * noise).round())).collect();
+    let pairs = haul_stats::compare::Pairs {
+        metric: Metric::Retransmits,
+        scope: Scope::Sender,
+        cell: &haul_stats::Cell::new(),
+        base: "off",
+        arm: "on",
+        values: &from_zero,
+        base_failed: 0,
+        arm_failed: 0,
+    };
+    cases.push(Decide::default().compare(&pairs));
+    let sentences: Vec<String> = cases.iter().map(text::sentence).collect();
+    insta::assert_snapshot!(sentences.join("\n"));
+}
+
+#[test]
+fn explanations() {
+    insta::assert_snapshot!("all_names", text::explain(None, Width::PAGE).expect("an overview"));
+    for name in ["service_demand", "Service-Demand", "unpinned", "shared host"] {
+        insta::assert_snapshot!(format!("explain_{}", name.to_lowercase().replace([' ', '-'], "_")), {
+            text::explain(Some(name), Width::PAGE).expect("a known name")
+        });
+    }
+    for (name, says) in [
+        (
+            "throughputs",
+            "'throughputs' is neither a metric nor a doubt, did you mean 'throughput'?; 'haul explain' lists them",
+        ),
+        ("42", "'42' is neither a metric nor a doubt; 'haul explain' lists them"),
+    ] {
+        assert_eq!(text::explain(Some(name), Width::PAGE).expect_err(name).to_string(), says);
+    }
+}
+
+#[test]
+fn colour_changes_no_character_of_the_text() {
+    let colour = Layout { width: Width::PAGE, style: Style::Colour };
+    for document in [four_verdicts(), sweep(), ab_sweep(&[4096, 65_536])] {
+        let coloured = text::document(&document, colour);
+        assert!(coloured.contains("\u{1b}[1m"), "no heading is bold");
+        let mut plain = String::new();
+        let mut rest = coloured.as_str();
+        while let Some((before, escape)) = rest.split_once("\u{1b}[") {
+            plain.push_str(before);
+            rest = escape.split_once('m').expect("a colour").1;
+        }
+        plain.push_str(rest);
+        assert_eq!(plain, text::document(&document, Width::PAGE));
+    }
+    let coloured = text::document(&four_verdicts(), colour);
+    for painted in ["\u{1b}[31mworse\u{1b}[0m", "\u{1b}[32mbetter\u{1b}[0m", "\u{1b}[33mundecided\u{1b}[0m"] {
+        assert!(coloured.contains(painted), "{painted:?} is missing");
+    }
+}
+
+#[test]
+fn a_hostile_peer_cannot_reach_the_terminal() {
+    let mut document = document(Kind::Stream, "haul stream 10.0.0.2", Vec::new());
+    let text = "\u{1b}]0;owned\u{7}\u{1b}[2J\r\n gone \u{202e}drow";
+    document.failure = Some(Failure { exit: 4, text: text.to_owned() });
+    let shown = text::document(&document, Width::PAGE);
+    assert!(shown.chars().all(|c| c == '\n' || !c.is_control()), "{shown:?}");
+    assert!(shown.contains("\\u{1b}]0;owned") && shown.contains("\\u{202e}drow"), "{shown}");
+}
+
+proptest! {
+    #![proptest_config(any::config())]
+
+    #[test]
+    fn no_document_makes_the_text_panic(document in any::document(Numbers::Any), width in any::<u16>(), colour: bool) {
+        let style = if colour { Style::Colour } else { Style::Plain };
+        let text = text::document(&document, Layout { width: Width(width), style });
+        prop_assert!(text.ends_with('\n'));
+        if !colour {
+            prop_assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{:?}", text);
+        }
+        for comparison in &document.comparisons {
+            prop_assert!(text::sentence(comparison).ends_with('.'));
+        }
+        for facts in document.environment.client.iter().chain(&document.environment.server) {
+            let _ = text::facts(facts, Width(width));
+        }
+    }
+}
