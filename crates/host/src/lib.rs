@@ -1,0 +1,30 @@
+//! The only crate of haul that touches this Linux host.
+//!
+//! What is here: sockets and their kernel facts ([`socket`]), clocks and threads ([`clock`], [`thread`]), network
+//! namespaces and links made through netlink ([`netns`], [`link`], [`veth_lab`]), what the host says about itself
+//! ([`probe`]), the features of a NIC ([`ethtool`]), and the settings haul can change and puts back ([`settings`],
+//! [`journal`]). Callers get safe functions with one error type,
+//! [`HostError`], whose texts name the operation, the object and a remedy; `unsafe` stays in the private module `sys`.
+//!
+//! Nothing here runs an external program, and no wait is unbounded. Files that depend on the network namespace are
+//! read through `/proc/thread-self`, because threads of one process live in different namespaces.
+#![deny(unsafe_code)]
+
+pub mod clock;
+pub mod error;
+pub mod ethtool;
+pub mod journal;
+pub mod link;
+mod netlink;
+pub mod netns;
+pub mod privilege;
+pub mod probe;
+pub mod settings;
+pub mod signal;
+pub mod socket;
+#[expect(unsafe_code, reason = "the system calls that std, socket2 and the netlink crates do not wrap")]
+mod sys;
+pub mod thread;
+pub mod veth_lab;
+
+pub use error::{HostError, Result};

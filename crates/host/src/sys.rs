@@ -1,0 +1,36 @@
+//! The system calls that std, socket2 and the netlink crates do not wrap, each as a safe function.
+//!
+//! All of the crate's `unsafe` is here. A function takes borrowed file descriptors and slices, so the caller cannot
+//! break a rule the kernel relies on, and returns the plain [`io::Error`]; the modules above add operation and object.
+//! No policy lives here.
+
+mod memory;
+mod net;
+mod ns;
+mod sched;
+
+pub(crate) use memory::Mapping;
+pub(crate) use net::{
+    EpollEvent, buffer_locks, driver_info, epoll_change, epoll_create, epoll_wait, recv, send, tcp_info,
+};
+pub(crate) use ns::{NamespaceKind, effective_ids, enter, leave, netns_cookie};
+pub(crate) use sched::{affinity, clock_of_thread, current_thread, monotonic, pin, sleep_until};
+
+use std::io;
+
+/// The value of a call that answers −1 on failure.
+fn check(answer: libc::c_int) -> io::Result<libc::c_int> {
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
+}
+
+/// The length of a call that answers −1 on failure.
+#[inline]
+fn check_length(answer: isize) -> io::Result<usize> {
+    usize::try_from(answer).map_err(|_| io::Error::last_os_error())
+}
+
+/// The size of `T` for the kernel.
+#[expect(clippy::cast_possible_truncation, reason = "the structures passed here are a few hundred bytes")]
+fn length_of<T>() -> libc::socklen_t {
+    size_of::<T>() as libc::socklen_t
+}

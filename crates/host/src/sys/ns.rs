@@ -1,0 +1,64 @@
+//! Namespaces and identities.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+
+use super::{check, length_of};
+
+/// The namespaces haul makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NamespaceKind {
+    /// Network.
+    Net,
+    /// User.
+    User,
+}
+
+impl NamespaceKind {
+    fn flag(self) -> libc::c_int {
+        match self {
+            Self::Net => libc::CLONE_NEWNET,
+            Self::User => libc::CLONE_NEWUSER,
+        }
+    }
+}
+
+/// Moves the calling thread into a new namespace.
+pub(crate) fn leave(kind: NamespaceKind) -> io::Result<()> {
+    // SAFETY: unshare takes no pointers, and neither flag unshares memory or file descriptors.
+    check(unsafe { libc::unshare(kind.flag()) }).map(drop)
+}
+
+/// Moves the calling thread into the namespace `fd` refers to.
+pub(crate) fn enter(fd: BorrowedFd<'_>, kind: NamespaceKind) -> io::Result<()> {
+    // SAFETY: the descriptor is open for the length of the call, and the kernel checks its kind.
+    check(unsafe { libc::setns(fd.as_raw_fd(), kind.flag()) }).map(drop)
+}
+
+/// The cookie of the network namespace `socket` was opened in; kernels before 5.14 have none.
+pub(crate) fn netns_cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    /// From include/uapi/asm-generic/socket.h.
+    const SO_NETNS_COOKIE: libc::c_int = 71;
+    let mut cookie = 0_u64;
+    let mut length = length_of::<u64>();
+    // SAFETY: the kernel writes at most `length` bytes into `cookie`, which has that many.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut length,
+        )
+    };
+    check(answer).map(|_| cookie)
+}
+
+/// The effective user and group of this process.
+pub(crate) fn effective_ids() -> (u32, u32) {
+    // SAFETY: geteuid has no arguments and cannot fail.
+    let user = unsafe { libc::geteuid() };
+    // SAFETY: getegid has no arguments and cannot fail.
+    let group = unsafe { libc::getegid() };
+    (user, group)
+}

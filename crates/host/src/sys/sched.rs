@@ -1,0 +1,77 @@
+//! Clocks, threads and their CPUs.
+
+use std::io;
+use std::time::Duration;
+
+use super::check;
+
+#[inline]
+fn read_clock(clock: libc::clockid_t) -> io::Result<Duration> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a timespec that outlives the call.
+    check(unsafe { libc::clock_gettime(clock, &raw mut time) })?;
+    // The kernel's clocks are never negative and keep the nanoseconds below one second.
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Ok(Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0)))
+}
+
+/// `CLOCK_MONOTONIC`. It cannot fail: the clock exists on every Linux.
+#[inline]
+pub(crate) fn monotonic() -> Duration {
+    read_clock(libc::CLOCK_MONOTONIC).unwrap_or_default()
+}
+
+/// CPU time of one thread of this process.
+pub(crate) fn clock_of_thread(tid: i32) -> io::Result<Duration> {
+    // The kernel's own coding of a thread's scheduler clock, as pthread_getcpuclockid(3) makes it:
+    // MAKE_THREAD_CPUCLOCK in include/linux/posix-timers_types.h, CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED.
+    read_clock((!tid << 3) | 4 | 2)
+}
+
+/// Sleeps until `instant` of `CLOCK_MONOTONIC`; an interrupted sleep goes on.
+pub(crate) fn sleep_until(instant: Duration) {
+    let wake = libc::timespec {
+        tv_sec: libc::time_t::try_from(instant.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: libc::c_long::from(instant.subsec_nanos()),
+    };
+    loop {
+        let none = std::ptr::null_mut();
+        // SAFETY: `wake` is a valid timespec, and with TIMER_ABSTIME the kernel writes no remainder.
+        let error = unsafe {
+            libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &raw const wake, none)
+        };
+        if error != libc::EINTR {
+            return;
+        }
+    }
+}
+
+/// The kernel's number of the calling thread.
+pub(crate) fn current_thread() -> i32 {
+    // SAFETY: gettid has no arguments and cannot fail.
+    unsafe { libc::gettid() }
+}
+
+/// Bits of a CPU set as long as the largest the kernel can be built for (`CONFIG_NR_CPUS` ≤ 8192).
+const CPU_WORDS: usize = 8192 / 64;
+
+/// Lets the calling thread run on `cpus` only.
+pub(crate) fn pin(cpus: impl Iterator<Item = u32>) -> io::Result<()> {
+    let mut words = [0_u64; CPU_WORDS];
+    for cpu in cpus {
+        let word =
+            words.get_mut(cpu as usize / 64).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+        *word |= 1 << (cpu % 64);
+    }
+    // SAFETY: the kernel reads size_of_val(&words) bytes, all of them in `words`.
+    check(unsafe { libc::sched_setaffinity(0, size_of_val(&words), words.as_ptr().cast()) }).map(drop)
+}
+
+/// The CPUs the calling thread may run on.
+pub(crate) fn affinity() -> io::Result<Vec<u32>> {
+    let mut words = [0_u64; CPU_WORDS];
+    // SAFETY: the kernel writes at most size_of_val(&words) bytes, all of them in `words`.
+    check(unsafe { libc::sched_getaffinity(0, size_of_val(&words), words.as_mut_ptr().cast()) })?;
+    let bits = (0_u32..).zip(words.iter().flat_map(|word| (0..64).map(move |bit| word >> bit & 1 == 1)));
+    Ok(bits.filter_map(|(cpu, set)| set.then_some(cpu)).collect())
+}

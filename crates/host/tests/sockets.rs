@@ -1,0 +1,192 @@
+//! TCP sockets on loopback: what was asked, what the kernel gave, what an error says.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
+
+use haul_host::socket::{self, Epoll, Flags, Interest, Requested, SocketFacts, TcpFacts};
+use haul_stats::ByteCount;
+
+const BOUND: Duration = Duration::from_secs(5);
+
+fn any_port() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, 0).into()
+}
+
+fn pair(requested: &Requested) -> (TcpStream, TcpStream) {
+    let listener = socket::listen(any_port(), requested).expect("listen");
+    let client = socket::connect(listener.local_addr().expect("address"), requested, BOUND).expect("connect");
+    let (server, _) = listener.accept().expect("accept");
+    (client, server)
+}
+
+fn sysctl(name: &str) -> u64 {
+    std::fs::read_to_string(format!("/proc/sys/net/core/{name}")).expect(name).trim().parse().expect(name)
+}
+
+#[test]
+fn a_clamped_buffer_is_reported_on_both_ends_with_asked_and_got() {
+    let asked = ByteCount(1 << 30);
+    let requested = Requested { sndbuf: Some(asked), rcvbuf: Some(asked), ..Requested::default() };
+    let (client, server) = pair(&requested);
+    for end in [&client, &server] {
+        let facts = SocketFacts::read(end.as_fd(), &requested).expect("facts");
+        assert!(!facts.sndbuf_autotuned && !facts.rcvbuf_autotuned, "{facts:?}");
+        let clamps = facts.clamped(&requested);
+        let got: Vec<_> =
+            clamps.iter().map(|clamp| (clamp.buffer.as_str(), clamp.asked, clamp.got)).collect();
+        let expected = [
+            ("sndbuf", asked, ByteCount(sysctl("wmem_max"))),
+            ("rcvbuf", asked, ByteCount(sysctl("rmem_max"))),
+        ];
+        assert_eq!(got, expected);
+        assert_eq!(clamps[0].sysctl, "net.core.wmem_max");
+    }
+}
+
+#[test]
+fn a_buffer_that_fits_is_fixed_and_one_left_alone_is_autotuned() {
+    let fits = ByteCount(64 << 10);
+    let requested = Requested { sndbuf: Some(fits), ..Requested::default() };
+    let (client, server) = pair(&requested);
+    for end in [&client, &server] {
+        let facts = SocketFacts::read(end.as_fd(), &requested).expect("facts");
+        assert_eq!(facts.sndbuf, ByteCount(2 * fits.0), "the kernel reserves twice what was asked");
+        assert!(!facts.sndbuf_autotuned && facts.rcvbuf_autotuned, "{facts:?}");
+        assert_eq!(facts.clamped(&requested), []);
+    }
+    // More than an int holds must not arrive as a negative, that is a tiny, buffer.
+    let (client, _) = pair(&Requested { rcvbuf: Some(ByteCount(u64::MAX)), ..Requested::default() });
+    let facts = SocketFacts::read(client.as_fd(), &Requested::default()).expect("facts");
+    assert_eq!(facts.rcvbuf, ByteCount(2 * sysctl("rmem_max")));
+}
+
+#[test]
+fn effective_options_are_read_back() {
+    let requested = Requested {
+        nodelay: true,
+        cc: Some("reno".to_owned()),
+        user_timeout: Some(Duration::from_secs(7)),
+        ..Requested::default()
+    };
+    let (client, server) = pair(&requested);
+    let facts = SocketFacts::read(client.as_fd(), &requested).expect("facts");
+    assert!(facts.nodelay);
+    assert_eq!(facts.cc, "reno");
+    assert!(facts.mss >= 1000, "{facts:?}");
+    assert_eq!(
+        (facts.local, facts.peer),
+        (client.local_addr().expect("local"), client.peer_addr().expect("peer"))
+    );
+    assert_eq!(
+        SocketFacts::read(server.as_fd(), &requested).expect("facts").cc,
+        "reno",
+        "inherited by accept"
+    );
+    socket::set_user_timeout(&server, Duration::from_secs(3)).expect("user timeout");
+    let plain = pair(&Requested::default()).0;
+    assert!(!SocketFacts::read(plain.as_fd(), &Requested::default()).expect("facts").nodelay);
+}
+
+#[test]
+fn an_error_names_operation_object_and_remedy() {
+    let taken = socket::listen(any_port(), &Requested::default()).expect("listen");
+    let address = taken.local_addr().expect("address");
+    let cc = |name: &str| Requested { cc: Some(name.to_owned()), ..Requested::default() };
+    let refused = {
+        let gone = TcpListener::bind(any_port()).expect("bind");
+        gone.local_addr().expect("address")
+    };
+    let cases: [(&str, haul_host::HostError, &[&str]); 4] = [
+        (
+            "port taken",
+            socket::listen(address, &Requested::default()).expect_err("taken"),
+            &["cannot listen on TCP 127.0.0.1:", "another process listens there"],
+        ),
+        (
+            "address of another host",
+            socket::listen((Ipv4Addr::new(198, 18, 77, 1), 0).into(), &Requested::default())
+                .expect_err("not ours"),
+            &["cannot listen on TCP 198.18.77.1:0", "not one of this host"],
+        ),
+        (
+            "nothing listens",
+            socket::connect(refused, &Requested::default(), BOUND).expect_err("refused"),
+            &["cannot connect to TCP 127.0.0.1:", "start 'haul serve'"],
+        ),
+        (
+            "unknown congestion control",
+            socket::listen(any_port(), &cc("nosuch")).expect_err("unknown"),
+            &["cannot set the congestion control to nosuch", "this kernel has", "reno"],
+        ),
+    ];
+    for (name, error, parts) in cases {
+        let text = error.to_string();
+        for part in parts {
+            assert!(text.contains(part), "{name}: '{text}' lacks '{part}'");
+        }
+    }
+}
+
+#[test]
+fn an_ipv6_wildcard_takes_ipv4_too() {
+    let listener = socket::listen((Ipv6Addr::UNSPECIFIED, 0).into(), &Requested::default()).expect("listen");
+    let port = listener.local_addr().expect("address").port();
+    socket::connect((Ipv4Addr::LOCALHOST, port).into(), &Requested::default(), BOUND)
+        .expect("connect by IPv4");
+}
+
+#[test]
+fn bytes_sent_are_received_discarded_or_waited_for_as_the_flags_say() {
+    let (client, server) = pair(&Requested { nodelay: true, ..Requested::default() });
+    let mut buffer = [7_u8; 8];
+    let error = socket::recv(server.as_fd(), &mut buffer, Flags::DONTWAIT).expect_err("nothing there");
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+
+    assert_eq!(socket::send(client.as_fd(), b"abcdefgh").expect("send"), 8);
+    assert_eq!(socket::recv(server.as_fd(), &mut buffer, Flags::NONE.and(Flags::WAITALL)).expect("recv"), 8);
+    assert_eq!(&buffer, b"abcdefgh");
+
+    assert_eq!(socket::send(client.as_fd(), b"ABCDEFGH").expect("send"), 8);
+    assert_eq!(socket::recv(server.as_fd(), &mut buffer, Flags::DISCARD).expect("discard"), 8);
+    assert_eq!(&buffer, b"abcdefgh", "discarded bytes must not be copied");
+
+    let facts = TcpFacts::read(server.as_fd()).expect("facts");
+    assert_eq!(facts.bytes_received, Some(16));
+    assert_eq!(facts.retransmits_total, Some(0));
+
+    drop(client);
+    assert_eq!(socket::recv(server.as_fd(), &mut buffer, Flags::NONE).expect("the end"), 0);
+    // The first send may still be taken; the peer's reset makes one of the next fail, and no SIGPIPE kills us.
+    let failed = (0..100).any(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        socket::send(server.as_fd(), b"x").is_err()
+    });
+    assert!(failed, "a closed peer must show as an error");
+}
+
+#[test]
+fn epoll_reports_readiness_by_token_and_its_wait_is_bounded() {
+    let (client, server) = pair(&Requested::default());
+    let mut epoll = Epoll::new(4).expect("epoll");
+    epoll.add(server.as_fd(), 42, Interest::READ).expect("add");
+    let start = Instant::now();
+    assert_eq!(epoll.wait(Duration::from_millis(30)).expect("wait").count(), 0);
+    assert!(start.elapsed() >= Duration::from_millis(30) && start.elapsed() < BOUND);
+
+    socket::send(client.as_fd(), b"x").expect("send");
+    let events: Vec<_> = epoll.wait(BOUND).expect("wait").collect();
+    assert_eq!(
+        events.iter().map(|event| (event.token, event.readable, event.writable)).collect::<Vec<_>>(),
+        [(42, true, false)]
+    );
+
+    epoll.modify(server.as_fd(), 43, Interest::READ | Interest::WRITE).expect("modify");
+    let event = epoll.wait(BOUND).expect("wait").next().expect("an event");
+    assert!(event.token == 43 && event.readable && event.writable && !event.closed, "{event:?}");
+
+    epoll.remove(server.as_fd()).expect("remove");
+    assert_eq!(epoll.wait(Duration::ZERO).expect("wait").count(), 0);
+    let error = epoll.remove(server.as_fd()).expect_err("it is not there any more");
+    assert!(error.to_string().starts_with("cannot remove from epoll"), "{error}");
+}
