@@ -1,0 +1,221 @@
+//! A control connection as a blocking conversation that never blocks for long.
+//!
+//! Joins a socket to haul-wire's sans-I/O session: writes what it wants written, reads what there is, passes the time
+//! in, and hands back events. [`Conversation::pump`] is the only place at either end that waits, and it waits for
+//! everything at once: the peer, a second descriptor (the workers' bell, a stop request), the session's own deadline
+//! and the caller's.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use haul_host::clock;
+use haul_host::socket::{Epoll, Interest};
+use haul_stats::MonoNanos;
+use haul_wire::session::{Role, Session};
+use haul_wire::{Event, Message, Now, WireError};
+
+use crate::error::{Result, WorkloadError};
+
+/// Descriptors a pump can watch beside the connection.
+const WATCHED: usize = 2;
+
+/// epoll counts in milliseconds: the last stretch before an instant is slept through exactly.
+const FINE: Duration = Duration::from_micros(1_500);
+
+/// The time as haul-wire takes it: the monotonic clock.
+pub(crate) fn wire_now() -> Now {
+    Now(Duration::from_nanos(clock::now().0))
+}
+
+/// One end of a control connection.
+pub(crate) struct Conversation<R: Role> {
+    socket: TcpStream,
+    session: Session<R>,
+    /// The other end, as error texts name it.
+    peer: String,
+    epoll: Epoll,
+    writing: bool,
+    established: bool,
+    events: VecDeque<Message>,
+    failed: bool,
+}
+
+impl<R: Role> Conversation<R> {
+    pub(crate) fn new(socket: TcpStream, session: Session<R>, peer: String) -> Result<Self> {
+        let fault = |error| WorkloadError::os("prepare", "the control connection", error);
+        socket.set_nonblocking(true).map_err(fault)?;
+        socket.set_nodelay(true).map_err(fault)?;
+        let epoll = Epoll::new(1 + WATCHED)?;
+        epoll.add(socket.as_fd(), 0, Interest::READ)?;
+        Ok(Self { socket, session, peer, epoll, writing: false, established: false, events: VecDeque::new(), failed: false })
+    }
+
+    pub(crate) fn peer(&self) -> &str {
+        &self.peer
+    }
+
+    pub(crate) fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// Also wakes a pump when `fd` is readable.
+    pub(crate) fn watch(&self, fd: BorrowedFd<'_>) -> Result<()> {
+        Ok(self.epoll.add(fd, 1, Interest::READ)?)
+    }
+
+    pub(crate) fn unwatch(&self, fd: BorrowedFd<'_>) {
+        // A descriptor that was never added needs no removal.
+        let _ = self.epoll.remove(fd);
+    }
+
+    /// Queues a message and sends what the socket takes at once.
+    pub(crate) fn send(&mut self, message: &Message) -> Result<()> {
+        let sent = self.session.send(wire_now(), message);
+        self.wire(sent)?;
+        self.flush()
+    }
+
+    /// The next message that has come, without waiting.
+    pub(crate) fn next(&mut self) -> Option<Message> {
+        self.events.pop_front()
+    }
+
+    /// Waits until a message has come, a watched descriptor is readable or `until` has passed, whichever is first, and
+    /// does what the session needs meanwhile.
+    pub(crate) fn pump(&mut self, until: Option<MonoNanos>) -> Result<()> {
+        self.flush()?;
+        let now = clock::now();
+        let deadline = MonoNanos(u64::try_from(self.session.deadline().0.as_nanos()).unwrap_or(u64::MAX));
+        let until = until.map_or(deadline, |until| until.min(deadline));
+        let rest = until.since(now);
+        let wait = match rest.checked_sub(FINE) {
+            Some(coarse) => coarse,
+            None => {
+                clock::sleep_until(until);
+                Duration::ZERO
+            }
+        };
+        let readable = self.epoll.wait(wait)?.filter(|event| event.token == 0).any(|event| event.readable);
+        if readable {
+            self.read()?;
+        }
+        let ticked = self.session.tick(wire_now());
+        self.wire(ticked)?;
+        self.collect();
+        self.flush()
+    }
+
+    /// Waits until messages may be sent.
+    pub(crate) fn establish(&mut self) -> Result<()> {
+        while !self.established {
+            self.pump(None)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the next message, until the session's own deadline ends the wait.
+    pub(crate) fn answer(&mut self) -> Result<Message> {
+        loop {
+            if let Some(message) = self.next() {
+                return Ok(message);
+            }
+            self.pump(None)?;
+        }
+    }
+
+    /// Sends what is left, for as long as a refused peer may take to read why.
+    pub(crate) fn finish(&mut self) {
+        const LINGER: Duration = Duration::from_millis(500);
+        let until = clock::now().after(LINGER);
+        while !self.session.output().is_empty() && clock::now() < until && self.flush().is_ok() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // The peer may have closed first.
+        let _ = self.socket.shutdown(std::net::Shutdown::Write);
+    }
+
+    fn read(&mut self) -> Result<()> {
+        let mut buffer = [0; 16 << 10];
+        loop {
+            match self.socket.read(&mut buffer) {
+                Ok(0) => {
+                    let closed = self.session.receive_end();
+                    self.collect();
+                    return self.wire(closed);
+                }
+                Ok(read) => {
+                    let received = self.session.receive(wire_now(), &buffer[..read]);
+                    self.collect();
+                    self.wire(received)?;
+                    if read < buffer.len() {
+                        return Ok(());
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.lost(&error)),
+            }
+        }
+    }
+
+    fn collect(&mut self) {
+        while let Some(event) = self.session.event() {
+            match event {
+                Event::Established => self.established = true,
+                Event::Message(message) => self.events.push_back(message),
+            }
+        }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        while !self.session.output().is_empty() {
+            match self.socket.write(self.session.output()) {
+                Ok(sent) => self.session.sent(sent),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.lost(&error)),
+            }
+        }
+        let writing = !self.session.output().is_empty();
+        if writing != self.writing {
+            let interest = if writing { Interest::READ | Interest::WRITE } else { Interest::READ };
+            self.epoll.modify(self.socket.as_fd(), 0, interest)?;
+            self.writing = writing;
+        }
+        Ok(())
+    }
+
+    fn lost(&self, error: &io::Error) -> WorkloadError {
+        WorkloadError::Lost {
+            peer: self.peer.clone(),
+            phase: "talking on the control connection",
+            reason: error.to_string(),
+            partial: None,
+        }
+    }
+
+    /// Turns the session's error into this crate's, after writing what the peer should still hear.
+    fn wire<T>(&mut self, result: std::result::Result<T, WireError>) -> Result<T> {
+        result.map_err(|source| {
+            if !self.failed {
+                self.failed = true;
+                // The error at hand is the one to report, not that its notice could not be sent.
+                let _ = self.flush();
+            }
+            match source {
+                WireError::PeerSilent { .. } | WireError::PeerClosed { .. } | WireError::Deadline { .. } => {
+                    WorkloadError::Lost {
+                        peer: self.peer.clone(),
+                        phase: "on the control connection",
+                        reason: source.to_string(),
+                        partial: None,
+                    }
+                }
+                source => WorkloadError::Control { peer: self.peer.clone(), source },
+            }
+        })
+    }
+}

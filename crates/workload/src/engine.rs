@@ -1,0 +1,411 @@
+//! The engine: worker threads, a start barrier, counters, and a stop that always comes.
+//!
+//! A workload is a [`Work`]: what one flow does each time its socket is ready. Everything else is here, once.
+//! A worker with one flow blocks in its system call, which is the bare loop and nothing more; a worker with several
+//! waits in epoll and gives each ready flow one step, so that no flow starves another. Counters are single-writer
+//! and relaxed, one cache line each: the sampling thread reads them while the workers run, and nothing in the loop
+//! waits for output, a lock or a clock.
+//!
+//! ```text
+//! prepare ── workers make buffers, pin themselves ──▶ at the gate ── open(at) ──▶ sleep until at ──▶ step, step, …
+//!     senders stop at the flag and half-close; receivers stop at the end of the stream;
+//!     a socket shut down under either (a frozen peer, a spent deadline) ends the call it is blocked in.
+//! ```
+
+use std::io::{self, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use haul_host::clock;
+use haul_host::socket::{Epoll, Interest};
+use haul_host::thread::{self, CpuList, Tid};
+use haul_stats::MonoNanos;
+
+use crate::error::{Result, WorkloadError};
+
+/// What a flow waits for before its next step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ready {
+    Readable,
+    Writable,
+}
+
+/// What a step did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moved {
+    /// So many bytes were completed.
+    Bytes(u64),
+    /// The peer has closed its side.
+    End,
+}
+
+/// One flow's share of a workload.
+pub(crate) trait Work: Send + 'static {
+    /// What the flow waits for. Who waits to write is a sender: it ends at the stop flag, by half-closing.
+    const READY: Ready;
+
+    /// Does one system call's worth of work.
+    fn step(&mut self, fd: BorrowedFd<'_>) -> io::Result<Moved>;
+}
+
+/// A flow's counter, alone on its cache line (and the line the prefetcher pulls in with it).
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds what was completed. There is one writer, so a load and a store do, without a locked instruction.
+    #[inline]
+    fn add(&self, bytes: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// How a flow ended.
+#[derive(Debug)]
+pub(crate) struct FlowEnd {
+    pub(crate) index: usize,
+    /// When the worker let go of it.
+    pub(crate) at: MonoNanos,
+    /// The error, where it was not the end of the stream or the stop flag.
+    pub(crate) error: Option<io::Error>,
+}
+
+/// Where workers wait for the common start.
+#[derive(Debug, Default)]
+struct Gate {
+    at: Mutex<Opening>,
+    opened: Condvar,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+enum Opening {
+    #[default]
+    Shut,
+    At(MonoNanos),
+    Never,
+}
+
+impl Gate {
+    fn set(&self, opening: Opening) {
+        *self.at.lock().unwrap_or_else(PoisonError::into_inner) = opening;
+        self.opened.notify_all();
+    }
+
+    /// Waits for the start; false where there will be none.
+    fn pass(&self) -> bool {
+        let mut opening = self.at.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            match *opening {
+                Opening::Shut => opening = self.opened.wait(opening).unwrap_or_else(PoisonError::into_inner),
+                Opening::At(at) => {
+                    drop(opening);
+                    clock::sleep_until(at);
+                    return true;
+                }
+                Opening::Never => return false,
+            }
+        }
+    }
+}
+
+/// A worker as the sampling thread sees it.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) tid: Tid,
+    pub(crate) affinity: haul_host::Result<CpuList>,
+}
+
+/// The running workers of one end of one run. Dropping it ends them.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    sockets: Vec<Arc<TcpStream>>,
+    counters: Vec<Arc<Counter>>,
+    workers: Vec<(usize, Worker)>,
+    threads: Vec<JoinHandle<()>>,
+    gate: Arc<Gate>,
+    stop: Arc<AtomicBool>,
+    ends: mpsc::Receiver<FlowEnd>,
+    bell: UnixStream,
+    ended: Vec<FlowEnd>,
+}
+
+/// How long workers get to make their buffers: they are bounded in size, and pages are a microsecond each.
+const READY_LIMIT: Duration = Duration::from_secs(5);
+
+/// What a worker thread is handed.
+struct Shift<W> {
+    flows: Vec<(usize, Arc<TcpStream>, Arc<Counter>, W)>,
+    gate: Arc<Gate>,
+    stop: Arc<AtomicBool>,
+    ends: mpsc::Sender<FlowEnd>,
+    bell: UnixStream,
+}
+
+impl Engine {
+    /// Starts the workers and waits until each stands at the gate, its buffers written. `work` makes a flow's share on
+    /// the thread that will run it.
+    pub(crate) fn prepare<W: Work>(
+        sockets: Vec<TcpStream>,
+        pin: Option<&CpuList>,
+        work: impl Fn(u32) -> Result<W> + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let lanes = sockets.len().min(match pin {
+            Some(cpus) => cpus.cpus().len(),
+            None => thread::affinity_of_current()?.cpus().len(),
+        });
+        let sockets: Vec<Arc<TcpStream>> = sockets.into_iter().map(Arc::new).collect();
+        let counters: Vec<Arc<Counter>> = sockets.iter().map(|_| Arc::default()).collect();
+        let (gate, stop) = (Arc::new(Gate::default()), Arc::new(AtomicBool::new(false)));
+        let (ends_tx, ends) = mpsc::channel();
+        let (bell, ring) = UnixStream::pair().map_err(|error| WorkloadError::os("create", "the workers' bell", error))?;
+        bell.set_nonblocking(true).map_err(|error| WorkloadError::os("prepare", "the workers' bell", error))?;
+        ring.set_nonblocking(true).map_err(|error| WorkloadError::os("prepare", "the workers' bell", error))?;
+        let mut engine = Self { sockets, counters, workers: Vec::new(), threads: Vec::new(), gate, stop, ends, bell, ended: Vec::new() };
+        let work = Arc::new(work);
+        let (ready_tx, ready) = mpsc::channel();
+        for lane in 0..lanes {
+            let mine: Vec<usize> = (lane..engine.sockets.len()).step_by(lanes).collect();
+            for &index in &mine {
+                // One flow blocks in its call; several share an epoll and must not.
+                engine.sockets[index]
+                    .set_nonblocking(mine.len() > 1)
+                    .map_err(|error| WorkloadError::os("prepare", "a data socket", error))?;
+            }
+            let shares: Vec<_> = mine
+                .iter()
+                .map(|&index| (index, Arc::clone(&engine.sockets[index]), Arc::clone(&engine.counters[index])))
+                .collect();
+            let (gate, stop, ends, ready) =
+                (Arc::clone(&engine.gate), Arc::clone(&engine.stop), ends_tx.clone(), ready_tx.clone());
+            let bell = ring.try_clone().map_err(|error| WorkloadError::os("create", "the workers' bell", error))?;
+            let work = Arc::clone(&work);
+            let cpu: Option<CpuList> = pin.map(|pin| pin.cpus().iter().copied().skip(lane).take(1).collect());
+            let thread = std::thread::Builder::new()
+                .name(format!("haul-{}-{lane}", if W::READY == Ready::Writable { "send" } else { "recv" }))
+                .spawn(move || {
+                    let made = begin(cpu.as_ref()).and_then(|()| {
+                        shares
+                            .into_iter()
+                            .map(|(index, socket, counter)| {
+                                let flow = u32::try_from(index).unwrap_or(u32::MAX);
+                                Ok((index, socket, counter, work(flow)?))
+                            })
+                            .collect::<Result<Vec<_>>>()
+                    });
+                    match made {
+                        Ok(flows) => {
+                            let _ = ready.send(Ok((lane, thread::current_tid(), thread::affinity_of_current())));
+                            Shift { flows, gate, stop, ends, bell }.run();
+                        }
+                        Err(error) => drop(ready.send(Err(error))),
+                    }
+                })
+                .map_err(|error| WorkloadError::os("start", "a worker thread", error))?;
+            engine.threads.push(thread);
+        }
+        drop(ready_tx);
+        for _ in 0..lanes {
+            let (lane, tid, affinity) = ready.recv_timeout(READY_LIMIT).map_err(|_| WorkloadError::Slow {
+                what: "worker threads to make their buffers",
+                after: READY_LIMIT,
+            })??;
+            engine.workers.push((lane, Worker { tid, affinity }));
+        }
+        engine.workers.sort_by_key(|(lane, _)| *lane);
+        Ok(engine)
+    }
+
+    /// Lets the workers go at `at`.
+    pub(crate) fn open(&self, at: MonoNanos) {
+        self.gate.set(Opening::At(at));
+    }
+
+    /// Asks senders to stop.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends every flow now, whatever it is blocked in.
+    pub(crate) fn abort(&self) {
+        self.stop();
+        self.gate.set(Opening::Never);
+        for socket in &self.sockets {
+            // A socket the peer has already reset cannot be shut down again, and need not be.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Cumulative bytes of each flow.
+    pub(crate) fn bytes(&self, into: &mut Vec<u64>) {
+        into.clear();
+        into.extend(self.counters.iter().map(|counter| counter.get()));
+    }
+
+    pub(crate) fn sockets(&self) -> &[Arc<TcpStream>] {
+        &self.sockets
+    }
+
+    pub(crate) fn workers(&self) -> impl Iterator<Item = &Worker> {
+        self.workers.iter().map(|(_, worker)| worker)
+    }
+
+    /// Readable when a flow has ended.
+    pub(crate) fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// Whether every flow has ended.
+    pub(crate) fn is_over(&mut self) -> bool {
+        let mut sink = [0; 64];
+        while matches!(io::Read::read(&mut &self.bell, &mut sink), Ok(n) if n > 0) {}
+        self.ended.extend(self.ends.try_iter());
+        self.ended.len() == self.sockets.len()
+    }
+
+    /// How the flows ended so far, in order of their end.
+    pub(crate) fn ends(&self) -> &[FlowEnd] {
+        &self.ended
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.abort();
+        for thread in self.threads.drain(..) {
+            // A worker that panicked has been reported through its flows' missing ends.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Places the calling worker.
+fn begin(cpu: Option<&CpuList>) -> Result<()> {
+    if let Some(cpu) = cpu {
+        thread::pin_current(cpu)?;
+    }
+    Ok(())
+}
+
+impl<W: Work> Shift<W> {
+    fn run(self) {
+        let Self { mut flows, gate, stop, ends, bell } = self;
+        // Receivers do not wait for the start: whoever sends must find them in their call.
+        if W::READY == Ready::Writable && !gate.pass() {
+            return;
+        }
+        let finish = |index: usize, socket: &TcpStream, result: io::Result<()>| {
+            if W::READY == Ready::Writable {
+                // An error here is the same broken connection that the step has reported.
+                let _ = socket.shutdown(Shutdown::Write);
+            }
+            let _ = ends.send(FlowEnd { index, at: clock::now(), error: result.err() });
+            // A full bell has rung already.
+            let _ = (&bell).write(&[1]);
+        };
+        if let [(index, socket, counter, work)] = flows.as_mut_slice() {
+            let result = alone(work, socket.as_fd(), counter, &stop);
+            finish(*index, socket, result);
+        } else {
+            together(flows, &stop, finish);
+        }
+    }
+}
+
+/// The bare loop: one flow, one blocking call after another.
+fn alone<W: Work>(work: &mut W, fd: BorrowedFd<'_>, counter: &Counter, stop: &AtomicBool) -> io::Result<()> {
+    loop {
+        if W::READY == Ready::Writable && stop.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        match work.step(fd) {
+            Ok(Moved::Bytes(bytes)) => counter.add(bytes),
+            Ok(Moved::End) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The longest a worker waits for readiness before it looks at the stop flag.
+const STOP_LOOK: Duration = Duration::from_millis(20);
+
+/// Several flows behind one epoll, a step for each that is ready.
+fn together<W: Work>(
+    flows: Vec<(usize, Arc<TcpStream>, Arc<Counter>, W)>,
+    stop: &AtomicBool,
+    finish: impl Fn(usize, &TcpStream, io::Result<()>),
+) {
+    let mut epoll = match Epoll::new(flows.len()) {
+        Ok(epoll) => epoll,
+        Err(error) => {
+            for (index, socket, ..) in &flows {
+                finish(*index, socket, Err(io::Error::other(error.to_string())));
+            }
+            return;
+        }
+    };
+    let interest = match W::READY {
+        Ready::Readable => Interest::READ,
+        Ready::Writable => Interest::WRITE,
+    };
+    let mut slots: Vec<Option<_>> = Vec::with_capacity(flows.len());
+    let mut open = 0;
+    for (slot, flow) in flows.into_iter().enumerate() {
+        match epoll.add(flow.1.as_fd(), slot as u64, interest) {
+            Ok(()) => {
+                slots.push(Some(flow));
+                open += 1;
+            }
+            Err(error) => {
+                finish(flow.0, &flow.1, Err(io::Error::other(error.to_string())));
+                slots.push(None);
+            }
+        }
+    }
+    let mut ready = Vec::with_capacity(slots.len());
+    while open > 0 {
+        if W::READY == Ready::Writable && stop.load(Ordering::Relaxed) {
+            break;
+        }
+        ready.clear();
+        match epoll.wait(STOP_LOOK) {
+            Ok(events) => ready.extend(events.map(|event| event.token)),
+            Err(_) => break,
+        }
+        for &token in &ready {
+            let Some(slot) = usize::try_from(token).ok().and_then(|token| slots.get_mut(token)) else { continue };
+            let Some((index, socket, counter, work)) = slot else { continue };
+            let result = match work.step(socket.as_fd()) {
+                Ok(Moved::Bytes(bytes)) => {
+                    counter.add(bytes);
+                    continue;
+                }
+                Ok(Moved::End) => Ok(()),
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) =>
+                {
+                    continue;
+                }
+                Err(error) => Err(error),
+            };
+            // The descriptor outlives this worker in the engine, so it must leave the epoll by name.
+            let _ = epoll.remove(socket.as_fd());
+            finish(*index, socket, result);
+            *slot = None;
+            open -= 1;
+        }
+    }
+    for (index, socket, ..) in slots.into_iter().flatten() {
+        finish(index, &socket, Ok(()));
+    }
+}

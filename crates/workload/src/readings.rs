@@ -1,0 +1,370 @@
+//! From what two ends saw to numbers that cannot be misread.
+//!
+//! Pure: two [`EndReport`]s in, readings and doubts out. The rules are those a sceptic would ask for.
+//! The headline is the receiver's bytes over the receiver's own elapsed time. CPU is the whole host's where the ends
+//! are on two kernels; where they share one (the same boot id) the whole is shown once and the ends are told apart by
+//! the time of their threads, never both counted twice. Service demand divides by payload *received*: what was only
+//! handed to a kernel has not been moved. [`validity`] says when a run must not become a number at all.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use haul_host::socket::TcpFacts;
+use haul_stats::{Doubt, DoubtId, Metric, Reading, Scope};
+use serde_json::json;
+
+use crate::report::{EndReport, RunOutcome};
+use crate::spec::StreamSpec;
+
+/// Least share of the window in which all flows must have been moving for their rates to be added.
+pub const MIN_OVERLAP: f64 = 0.95;
+
+/// Share of the tool's own ceiling above which a result says more about the tool than about the path.
+const CEILING_SHARE: f64 = 0.8;
+
+/// Share of the window from which a thread counts as saturating its CPU; the rest is what a scheduler tick may take.
+const BOUND_SHARE: f64 = 0.97;
+
+/// Share of the host's CPU time taken by the hypervisor from which a run is doubted.
+const STEAL_SHARE: f64 = 0.02;
+
+/// Why a run that ended in order still gives no number.
+pub fn validity(outcome: &RunOutcome) -> Result<(), String> {
+    for (end, report) in [("client", &outcome.client), ("server", &outcome.server)] {
+        for (index, flow) in report.flows.iter().enumerate() {
+            if let Some(fault) = &flow.fault {
+                return Err(format!("{end}: flow {index} broke off: {fault}"));
+            }
+        }
+    }
+    let receiver = outcome.receiver();
+    if receiver.window().is_zero() {
+        return Err("the run ended before its window opened: shorten --warmup or lengthen --time".to_owned());
+    }
+    if receiver.window_bytes() == 0 {
+        return Err("not one byte reached the receiver in the window: is the data path filtered between the ends? \
+                    (control and data use the same port)"
+            .to_owned());
+    }
+    let overlap = overlap(receiver);
+    if overlap < MIN_OVERLAP {
+        return Err(format!(
+            "the flows overlapped in only {:.0} % of the window, and their rates may not be added: lengthen --warmup",
+            overlap * 100.0
+        ));
+    }
+    Ok(())
+}
+
+/// The share of the window in which every flow was under way. A flow that is starved is under way: its rate is low, and
+/// may be added.
+fn overlap(report: &EndReport) -> f64 {
+    let mut from = report.window_start;
+    let mut until = report.window_end;
+    for flow in &report.flows {
+        let (Some(first), Some(last)) = (flow.first, flow.last) else { return 0.0 };
+        from = from.max(first);
+        until = until.min(last);
+    }
+    until.since(from).as_secs_f64() / report.window().as_secs_f64()
+}
+
+/// The readings of a finished run, and what is to be doubted about them.
+#[must_use]
+pub fn of(spec: &StreamSpec, outcome: &RunOutcome) -> (Vec<Reading>, Vec<Doubt>) {
+    let (sender, receiver) = (outcome.sender(), outcome.receiver());
+    let mut readings = vec![
+        rate(receiver, Scope::Receiver, "receiver's bytes / receiver's elapsed time"),
+        rate(sender, Scope::Sender, "bytes handed to the sender's kernel / sender's elapsed time"),
+    ];
+    let moved = receiver.window_bytes();
+    let ends = [(sender, Scope::Sender), (receiver, Scope::Receiver)];
+    if outcome.shared_host() {
+        cpu(&mut readings, &outcome.client, Scope::SharedHost);
+        readings.push(demand_of_host(&outcome.client, Scope::SharedHost, moved));
+        for (end, scope) in ends {
+            readings.push(thread_cpu(end, scope));
+            readings.push(demand_of_threads(end, scope, moved));
+        }
+    } else {
+        for (end, scope) in ends {
+            cpu(&mut readings, end, scope);
+            readings.push(thread_cpu(end, scope));
+            readings.push(demand_of_host(end, scope, moved));
+        }
+    }
+    readings.push(retransmits(sender));
+    for (end, scope) in ends {
+        readings.push(Reading::count(Metric::BytesWindow, scope, end.window_bytes(), "sum over the flows"));
+        readings.push(Reading::count(Metric::BytesTotal, scope, end.total_bytes(), "sum over the flows"));
+        readings.push(Reading::real(Metric::Window, scope, end.window().as_secs_f64(), "CLOCK_MONOTONIC"));
+    }
+    readings.push(Reading::real(
+        Metric::Overlap,
+        Scope::Run,
+        overlap(receiver) * 100.0,
+        "receiver's counters and ends of flows",
+    ));
+    tcp_info(&mut readings, sender);
+    match sender.ceiling {
+        Some(bytes) => readings.push(Reading::real(
+            Metric::ToolCeiling,
+            Scope::Sender,
+            bytes * 8.0,
+            "the same send loop, one thread, into /dev/null",
+        )),
+        None => readings.push(Reading::absent(
+            Metric::ToolCeiling,
+            Scope::Sender,
+            "/dev/null",
+            "not measured at the sending end",
+        )),
+    }
+    let doubts = doubts(spec, outcome);
+    (readings, doubts)
+}
+
+/// What is left of a run whose other end was lost: this end's own figures, the other's absent with the reason.
+#[must_use]
+pub fn partial(own: &EndReport, reason: &str) -> Vec<Reading> {
+    let (scope, other) =
+        if own.sender { (Scope::Sender, Scope::Receiver) } else { (Scope::Receiver, Scope::Sender) };
+    vec![
+        rate(own, scope, if own.sender { "bytes handed to the sender's kernel" } else { "receiver's bytes" }),
+        Reading::absent(Metric::Throughput, other, "the other end's report", reason),
+        Reading::count(Metric::BytesWindow, scope, own.window_bytes(), "sum over the flows"),
+        Reading::count(Metric::BytesTotal, scope, own.total_bytes(), "sum over the flows"),
+        Reading::real(Metric::Window, scope, own.window().as_secs_f64(), "CLOCK_MONOTONIC"),
+        thread_cpu(own, scope),
+    ]
+}
+
+fn rate(end: &EndReport, scope: Scope, source: &'static str) -> Reading {
+    Reading::real(
+        Metric::Throughput,
+        scope,
+        end.window_bytes() as f64 * 8.0 / end.window().as_secs_f64(),
+        source,
+    )
+}
+
+fn cpu(readings: &mut Vec<Reading>, end: &EndReport, scope: Scope) {
+    let Some(used) = &end.cpu else {
+        let reason = end.cpu_reason.clone().unwrap_or_else(|| "not reported".to_owned());
+        readings.push(Reading::absent(Metric::CpuBusy, scope, "/proc/stat", reason.clone()));
+        readings.push(Reading::absent(Metric::CpuUtilization, scope, "/proc/stat", reason));
+        return;
+    };
+    let source = || Cow::Owned(format!("{}, resolution {:?}", used.source, used.resolution));
+    let whole = end.window().as_secs_f64() * f64::from(used.ncpu);
+    readings.push(Reading::real(Metric::CpuBusy, scope, used.busy.as_secs_f64(), source()));
+    readings.push(Reading::real(
+        Metric::CpuUtilization,
+        scope,
+        used.busy.as_secs_f64() / whole * 100.0,
+        source(),
+    ));
+    let split = if used.split_is_ticks { "/proc/stat, sampled at ticks" } else { "/proc/stat" };
+    for (metric, time) in [
+        (Metric::CpuUser, used.user + used.nice),
+        (Metric::CpuSystem, used.system),
+        (Metric::CpuIrq, used.irq),
+        (Metric::CpuSoftirq, used.softirq),
+        (Metric::CpuSteal, used.steal),
+    ] {
+        readings.push(Reading::real(metric, scope, time.as_secs_f64(), split));
+    }
+}
+
+/// CPU time of all worker threads of an end, or the reason one of them has none.
+fn threads_total(end: &EndReport) -> Result<Duration, String> {
+    let mut total = Duration::ZERO;
+    for thread in &end.threads {
+        match &thread.cpu {
+            Some(time) => total += time.total,
+            None => return Err(thread.reason.clone().unwrap_or_else(|| "not reported".to_owned())),
+        }
+    }
+    if end.threads.is_empty() { Err("no worker thread was reported".to_owned()) } else { Ok(total) }
+}
+
+const THREAD_CLOCK: &str = "per-thread CPU clock, ns";
+
+fn thread_cpu(end: &EndReport, scope: Scope) -> Reading {
+    match threads_total(end) {
+        Ok(total) => Reading::real(Metric::ThreadCpu, scope, total.as_secs_f64(), THREAD_CLOCK),
+        Err(reason) => Reading::absent(Metric::ThreadCpu, scope, THREAD_CLOCK, reason),
+    }
+}
+
+fn per_kib(cpu: Duration, moved: u64) -> f64 {
+    cpu.as_secs_f64() * 1e6 / (moved as f64 / 1024.0)
+}
+
+fn demand_of_threads(end: &EndReport, scope: Scope, moved: u64) -> Reading {
+    const SOURCE: &str = "threads: per-thread CPU clock / payload received";
+    match threads_total(end) {
+        Ok(total) => Reading::real(Metric::ServiceDemand, scope, per_kib(total, moved), SOURCE),
+        Err(reason) => Reading::absent(Metric::ServiceDemand, scope, SOURCE, reason),
+    }
+}
+
+fn demand_of_host(end: &EndReport, scope: Scope, moved: u64) -> Reading {
+    const SOURCE: &str = "system: busy time of all CPUs / payload received";
+    match &end.cpu {
+        Some(used) => Reading::real(Metric::ServiceDemand, scope, per_kib(used.busy, moved), SOURCE),
+        None => Reading::absent(
+            Metric::ServiceDemand,
+            scope,
+            SOURCE,
+            end.cpu_reason.clone().unwrap_or_else(|| "not reported".to_owned()),
+        ),
+    }
+}
+
+fn retransmits(sender: &EndReport) -> Reading {
+    let counts: Option<u64> = sender.flows.iter().map(|flow| flow.window_retransmits).sum();
+    match counts {
+        Some(count) => Reading::count(Metric::Retransmits, Scope::Sender, count, "TCP_INFO, difference over the window"),
+        None => Reading::absent(
+            Metric::Retransmits,
+            Scope::Sender,
+            "TCP_INFO",
+            "the sender's kernel did not report it for every flow",
+        ),
+    }
+}
+
+fn tcp_info(readings: &mut Vec<Reading>, sender: &EndReport) {
+    let mean = |pick: &dyn Fn(&TcpFacts) -> Option<f64>| -> Option<f64> {
+        let values: Option<Vec<f64>> =
+            sender.flows.iter().map(|flow| flow.tcp.as_ref().and_then(pick)).collect();
+        let values = values.filter(|values| !values.is_empty())?;
+        Some(values.iter().sum::<f64>() / values.len() as f64)
+    };
+    let share = |part: Option<u64>, whole: Option<u64>| match (part?, whole?) {
+        (_, 0) => None,
+        (part, whole) => Some(part as f64 / whole as f64 * 100.0),
+    };
+    for (metric, value) in [
+        (Metric::Rtt, mean(&|tcp| tcp.rtt_us.map(|rtt| rtt as f64))),
+        (Metric::RwndLimited, mean(&|tcp| share(tcp.rwnd_limited_us, tcp.busy_us))),
+        (Metric::SndbufLimited, mean(&|tcp| share(tcp.sndbuf_limited_us, tcp.busy_us))),
+    ] {
+        readings.push(match value {
+            Some(value) => Reading::real(metric, Scope::Sender, value, "TCP_INFO"),
+            None => Reading::absent(metric, Scope::Sender, "TCP_INFO", "the sender's kernel did not report it"),
+        });
+    }
+}
+
+/// The options in force at both ends, read back from the sockets and threads.
+#[must_use]
+pub fn effective(spec: &StreamSpec, outcome: &RunOutcome) -> serde_json::Value {
+    let end = |report: &EndReport| {
+        let socket = report.flows.first().and_then(|flow| flow.socket.as_ref());
+        let same = report.flows.iter().all(|flow| match (socket, flow.socket.as_ref()) {
+            (Some(a), Some(b)) => a.sndbuf == b.sndbuf && a.rcvbuf == b.rcvbuf && a.mss == b.mss && a.cc == b.cc,
+            _ => false,
+        });
+        json!({
+            "host": report.host,
+            "socket": socket,
+            "flows_alike": same,
+            "threads": report.threads.len(),
+            "affinity": report.threads.iter().map(|thread| thread.affinity.clone()).collect::<Vec<_>>(),
+        })
+    };
+    json!({
+        "client": end(&outcome.client),
+        "server": end(&outcome.server),
+        "message_bytes": spec.message,
+        "clock_offset": outcome.clock_offset,
+    })
+}
+
+fn doubts(spec: &StreamSpec, outcome: &RunOutcome) -> Vec<Doubt> {
+    let mut doubts = Vec::new();
+    let (sender, receiver) = (outcome.sender(), outcome.receiver());
+    if outcome.shared_host() {
+        doubts.push(Doubt::new(DoubtId::SharedHost, "client and server run on the same kernel"));
+    }
+    let free: Vec<&str> = [("client", &outcome.client), ("server", &outcome.server)]
+        .into_iter()
+        .filter(|(_, report)| {
+            report.threads.iter().any(|thread| thread.affinity.as_ref().is_none_or(|cpus| cpus.cpus().len() > 1))
+        })
+        .map(|(end, _)| end)
+        .collect();
+    if !free.is_empty() {
+        doubts.push(Doubt::new(
+            DoubtId::Unpinned,
+            format!("worker threads of the {} may move between CPUs", free.join(" and the ")),
+        ));
+    }
+    let cc = sender.flows.first().and_then(|flow| flow.socket.as_ref()).map(|socket| socket.cc.as_str());
+    if outcome.shared_host() && cc.is_some_and(|cc| cc.starts_with("bbr")) {
+        doubts.push(Doubt::new(DoubtId::PacingCc, "the sender's congestion control is bbr"));
+    }
+    clamped(&mut doubts, spec, outcome);
+    if let Some(bytes) = sender.ceiling {
+        let rate = sender.window_bytes() as f64 / sender.window().as_secs_f64() / sender.threads.len().max(1) as f64;
+        if rate > bytes * CEILING_SHARE {
+            doubts.push(Doubt::new(
+                DoubtId::ToolLimited,
+                format!("each sending thread reached {:.0} % of what the send loop alone can do", rate / bytes * 100.0),
+            ));
+        }
+    }
+    for (end, name) in [(sender, "sender"), (receiver, "receiver")] {
+        let window = end.window().as_secs_f64();
+        let bound = |thread: &&crate::report::ThreadReport| {
+            thread.cpu.as_ref().is_some_and(|cpu| cpu.total.as_secs_f64() > window * BOUND_SHARE)
+        };
+        let count = end.threads.iter().filter(bound).count();
+        if count > 0 {
+            doubts.push(Doubt::new(
+                DoubtId::CpuBound,
+                format!("{count} of {} threads of the {name} kept a CPU busy throughout", end.threads.len()),
+            ));
+        }
+        if let Some(cpu) = &end.cpu
+            && cpu.steal.as_secs_f64() > window * f64::from(cpu.ncpu) * STEAL_SHARE
+            && !(outcome.shared_host() && end.sender)
+        {
+            doubts.push(Doubt::new(
+                DoubtId::Steal,
+                format!("{:.2} s of CPU time were stolen in a window of {window:.2} s", cpu.steal.as_secs_f64()),
+            ));
+        }
+        if !end.drained {
+            doubts.push(Doubt::new(
+                DoubtId::DrainTimedOut,
+                format!("the {name} gave up on data still in flight after the end"),
+            ));
+        }
+    }
+    if outcome.client.shared_server || outcome.server.shared_server {
+        doubts.push(Doubt::new(DoubtId::ServerShared, "the server was measuring for another client as well"));
+    }
+    let error = outcome.clock_offset.error;
+    if error > receiver.window().mul_f64(0.01).max(Duration::from_millis(1)) {
+        doubts.push(Doubt::new(
+            DoubtId::ClockOffset,
+            format!("the windows of the two ends may be {error:?} apart"),
+        ));
+    }
+    doubts
+}
+
+fn clamped(doubts: &mut Vec<Doubt>, spec: &StreamSpec, outcome: &RunOutcome) {
+    for (end, report) in [("client", &outcome.client), ("server", &outcome.server)] {
+        let Some(socket) = report.flows.first().and_then(|flow| flow.socket.as_ref()) else { continue };
+        for clamp in socket.clamped(&spec.sockets()) {
+            doubts.push(Doubt::new(
+                DoubtId::BufferClamped,
+                format!("{end}: {} of {} asked for, {} given (limit: {})", clamp.buffer, clamp.asked, clamp.got, clamp.sysctl),
+            ));
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! One client's session at the server.
+//!
+//! A thread that waits for its client, its flows and its clock, all in one place, and owns everything the client was
+//! given: dropping [`Session`] frees the slot, ends the flows and puts the settings back, whatever ended it.
+
+use std::io::Read;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use haul_host::clock;
+use haul_host::link;
+use haul_host::probe::environment::Fingerprint;
+use haul_host::settings::{self, Setting, Tuner};
+use haul_stats::MonoNanos;
+use haul_wire::session::Server;
+use haul_wire::{Body, DataHello, Message, Refusal, RunId, ServerSession, Token};
+use rand::TryRng;
+
+use super::{Holder, ServeEvent, Shared, seconds_since};
+use crate::control::Conversation;
+use crate::end::End;
+use crate::error::{Result, WorkloadError};
+use crate::protocol::{Prepare, Welcome};
+use crate::report::HostId;
+use crate::spec::{Direction, StreamSpec};
+
+/// Starts the thread of a session. Without a thread the client is turned away.
+pub(super) fn start(
+    shared: &Arc<Shared>,
+    stream: TcpStream,
+    session: Box<ServerSession>,
+    from: SocketAddr,
+) -> Option<JoinHandle<()>> {
+    let own = Arc::clone(shared);
+    let started = std::thread::Builder::new().name("haul-session".to_owned()).spawn(move || {
+        let shared = own;
+        let talk = match Conversation::new(stream, *session, format!("client {from}")) {
+            Ok(talk) => talk,
+            Err(error) => return shared.tell(ServeEvent::TurnedAway { from, reason: error.to_string() }),
+        };
+        serve(&shared, talk, from);
+    });
+    match started {
+        Ok(thread) => Some(thread),
+        Err(error) => {
+            shared.tell(ServeEvent::TurnedAway { from, reason: format!("cannot start a thread: {error}") });
+            None
+        }
+    }
+}
+
+/// From the first message to the last.
+fn serve(shared: &Shared, mut talk: Conversation<Server>, from: SocketAddr) {
+    let admitted = admit(shared, &mut talk, from);
+    let mut session = match admitted {
+        Ok(Some(session)) => session,
+        Ok(None) => return talk.finish(),
+        Err(error) => {
+            talk.finish();
+            return shared.tell(ServeEvent::TurnedAway { from, reason: error.to_string() });
+        }
+    };
+    let ended = session.converse(&mut talk);
+    let reason = match &ended {
+        Ok(()) => None,
+        Err(error) => Some(error.to_string()),
+    };
+    session.let_go();
+    if ended.is_ok() {
+        talk.finish();
+    }
+    shared.tell(ServeEvent::Closed { client: session.who.clone(), reason });
+}
+
+/// Gives the client a slot, or tells it who holds them.
+fn admit<'a>(
+    shared: &'a Shared,
+    talk: &mut Conversation<Server>,
+    from: SocketAddr,
+) -> Result<Option<Session<'a>>> {
+    let (host, user) = match talk.answer()? {
+        Message::Open { host, user, .. } => (haul_wire::error::printable(&host), haul_wire::error::printable(&user)),
+        _ => return Ok(None),
+    };
+    let who = match (user.as_str(), host.as_str()) {
+        ("", "") => from.to_string(),
+        ("", host) => format!("{host} ({from})"),
+        (user, host) => format!("{user}@{host} ({from})"),
+    };
+    let limit = shared.options.max_sessions;
+    let mut holders = shared.holders();
+    if holders.len() >= limit as usize {
+        let oldest = holders.iter().min_by_key(|holder| holder.since);
+        let (holder, since_s) = oldest.map_or((String::new(), 0), |it| (it.who.clone(), seconds_since(it.since)));
+        drop(holders);
+        let text = format!(
+            "it is busy: {holder} holds {} since {since_s} s; try again later, or raise --sessions there",
+            if limit == 1 { "its only session".to_owned() } else { format!("one of its {limit} sessions") }
+        );
+        talk.send(&Message::Refused { reason: Refusal::Busy { holder, since_s, limit }, text: text.clone() })?;
+        shared.tell(ServeEvent::TurnedAway { from, reason: text });
+        return Ok(None);
+    }
+    let token = fresh_token()?;
+    let fault = |error| WorkloadError::os("create", "a session's bell", error);
+    let (bell, ring) = UnixStream::pair().map_err(fault)?;
+    bell.set_nonblocking(true).map_err(fault)?;
+    ring.set_nonblocking(true).map_err(fault)?;
+    let (door, arrivals) = mpsc::channel();
+    let since = clock::now();
+    holders.push(Holder { token, who: who.clone(), since, running: false, shared: false, door, bell: ring });
+    drop(holders);
+    let host = HostId::own();
+    let session = Session { shared, who, token, host, arrivals, bell, tuner: None, state: State::Idle };
+    let welcome = Welcome { host: session.host.clone(), settings_allowed: shared.options.allow_settings };
+    talk.send(&Message::Opened {
+        server_version: session.host.version.clone(),
+        token,
+        boot_id: session.host.boot_id.clone(),
+        body: body(&welcome)?,
+    })?;
+    talk.watch(session.bell.as_fd())?;
+    talk.watch(shared.stop.as_fd())?;
+    shared.tell(ServeEvent::Opened { client: session.who.clone() });
+    Ok(Some(session))
+}
+
+/// Sixteen bytes from the kernel: who cannot see the control connection cannot guess them.
+fn fresh_token() -> Result<Token> {
+    let mut bytes = [0; 16];
+    rand::rngs::SysRng
+        .try_fill_bytes(&mut bytes)
+        .map_err(|error| WorkloadError::os("read", "random bytes for a session's token", std::io::Error::other(error)))?;
+    Ok(Token::from_random(bytes))
+}
+
+/// What the session is doing.
+enum State {
+    Idle,
+    /// Waiting for the flows of a run.
+    Gathering { run: RunId, spec: Box<StreamSpec>, flows: Vec<Option<TcpStream>>, missing: usize },
+    /// A run with all its flows.
+    Run { run: RunId, receiver: bool, end: Box<End>, collect: bool },
+}
+
+struct Session<'a> {
+    shared: &'a Shared,
+    who: String,
+    token: Token,
+    host: HostId,
+    arrivals: mpsc::Receiver<(DataHello, TcpStream)>,
+    bell: UnixStream,
+    tuner: Option<Tuner>,
+    state: State,
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        self.let_go();
+    }
+}
+
+impl Session<'_> {
+    /// Ends the run, puts the settings back and frees the slot. Again does nothing.
+    fn let_go(&mut self) {
+        self.state = State::Idle;
+        if let Some(mut tuner) = self.tuner.take()
+            && let Err(error) = tuner.restore()
+        {
+            let what = format!("NOT put back: {error}; run 'haul settings restore' on this host");
+            self.shared.tell(ServeEvent::Settings { client: self.who.clone(), what });
+        }
+        self.shared.holders().retain(|holder| holder.token != self.token);
+    }
+
+    fn converse(&mut self, talk: &mut Conversation<Server>) -> Result<()> {
+        loop {
+            let wake = match &self.state {
+                State::Run { end, .. } => end.wake_at(),
+                _ => None,
+            };
+            talk.pump(wake)?;
+            if let Some(signal) = self.shared.stop.requested() {
+                let reason = Some(format!("the server was stopped by {signal}"));
+                talk.send(&Message::Closed { reason: reason.clone() })?;
+                talk.finish();
+                return Err(WorkloadError::Invalid(reason.unwrap_or_default()));
+            }
+            while let Some(message) = talk.next() {
+                if !self.act(talk, message)? {
+                    return Ok(());
+                }
+            }
+            self.gather(talk)?;
+            self.run(talk)?;
+        }
+    }
+
+    /// Does what a message asks for; false when it was the last.
+    fn act(&mut self, talk: &mut Conversation<Server>, message: Message) -> Result<bool> {
+        let call = message.kind().to_owned();
+        let answer = match message {
+            Message::Ping { id } => Message::Pong { id, server_ns: clock::now().0 },
+            Message::Fingerprint { .. } => match self.fingerprint(talk) {
+                Ok(found) => Message::FingerprintIs { body: body(&found)? },
+                Err(error) => failed("read its fingerprint", None, &error),
+            },
+            Message::Settings { apply, allow_side_effects } => match self.apply(talk, &apply, allow_side_effects) {
+                Ok(applied) => Message::SettingsApplied { body: body(&applied)? },
+                Err(error) => failed("change its settings", None, &error),
+            },
+            Message::RestoreSettings => match self.tuner.as_mut().map_or(Ok(()), Tuner::restore) {
+                Ok(()) => Message::SettingsApplied { body: Body::none() },
+                Err(error) => failed("put its settings back", None, &error.into()),
+            },
+            Message::Prepare { run, flows, body: asked, .. } => match self.prepare(run, flows, &asked) {
+                Ok(()) => Message::Prepared { run, body: Body::none() },
+                Err(error) => failed("prepare the run", Some(run), &error),
+            },
+            Message::Start { run, at_ns } => match &mut self.state {
+                State::Run { end, .. } => {
+                    end.start(MonoNanos(at_ns));
+                    self.mark_running(true);
+                    Message::Started { run }
+                }
+                _ => failed("start the run", Some(run), &WorkloadError::Invalid("its flows are not there".to_owned())),
+            },
+            Message::Stop { .. } => {
+                match &mut self.state {
+                    State::Run { end, .. } => drop(end.cut()),
+                    State::Gathering { .. } => self.state = State::Idle,
+                    State::Idle => {}
+                }
+                return Ok(true);
+            }
+            Message::Collect { run } => match &mut self.state {
+                State::Run { collect, .. } => {
+                    *collect = true;
+                    return Ok(true);
+                }
+                _ => failed("report on the run", Some(run), &WorkloadError::Invalid("there is none".to_owned())),
+            },
+            Message::Close => {
+                let restored = self.tuner.as_mut().map_or(Ok(()), Tuner::restore);
+                let reason = restored.err().map(|error| format!("settings NOT put back: {error}"));
+                talk.send(&Message::Closed { reason })?;
+                return Ok(false);
+            }
+            Message::Alive | Message::Unknown { .. } => return Ok(true),
+            // The ladder lets nothing else through from a client.
+            _ => return Err(WorkloadError::Invalid(format!("message '{call}' at a server"))),
+        };
+        talk.send(&answer)?;
+        Ok(true)
+    }
+
+    fn device(talk: &Conversation<Server>) -> Result<link::Link> {
+        let local = talk
+            .socket()
+            .local_addr()
+            .map_err(|error| WorkloadError::os("read", "the address of the control connection", error))?;
+        Ok(link::link_by_addr(local.ip().to_canonical())?)
+    }
+
+    fn fingerprint(&self, talk: &Conversation<Server>) -> Result<Fingerprint> {
+        Ok(Fingerprint::collect(&Self::device(talk)?))
+    }
+
+    fn apply(
+        &mut self,
+        talk: &Conversation<Server>,
+        wanted: &[String],
+        allow_side_effects: bool,
+    ) -> Result<settings::Applied> {
+        let wanted = wanted
+            .iter()
+            .map(|text| text.parse::<Setting>().map_err(haul_host::HostError::from))
+            .collect::<haul_host::Result<Vec<_>>>()?;
+        if !self.shared.options.allow_settings && !wanted.is_empty() {
+            return Err(WorkloadError::Invalid(
+                "this server does not let clients change settings: start it with --allow-settings".to_owned(),
+            ));
+        }
+        if self.tuner.is_none() {
+            self.tuner = Some(Tuner::open(&self.shared.options.journal, &Self::device(talk)?)?);
+        }
+        let Some(tuner) = self.tuner.as_mut() else { unreachable!("made above") };
+        let applied = tuner.apply(&wanted, allow_side_effects)?;
+        if !wanted.is_empty() {
+            let what = wanted.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            self.shared.tell(ServeEvent::Settings { client: self.who.clone(), what });
+        }
+        Ok(applied)
+    }
+
+    fn prepare(&mut self, run: RunId, flows: u32, asked: &Body) -> Result<()> {
+        let Prepare::Stream(spec) = asked
+            .read()
+            .map_err(|source| WorkloadError::Control { peer: self.who.clone(), source })?;
+        spec.check()?;
+        if flows != spec.flows {
+            return Err(WorkloadError::Invalid(format!("{flows} flows announced, {} specified", spec.flows)));
+        }
+        self.shared.tell(ServeEvent::Run { client: self.who.clone(), what: spec.to_string() });
+        let missing = spec.flows as usize;
+        let flows = (0..missing).map(|_| None).collect();
+        self.state = State::Gathering { run, spec: Box::new(spec), flows, missing };
+        Ok(())
+    }
+
+    /// Takes the data connections that have come, and makes the run's end once all are there.
+    fn gather(&mut self, talk: &mut Conversation<Server>) -> Result<()> {
+        let mut sink = [0; 64];
+        while matches!((&self.bell).read(&mut sink), Ok(read) if read > 0) {}
+        for (hello, stream) in self.arrivals.try_iter() {
+            // A flow of another run, a second one of the same number or one too many is closed: it is lost or a lie.
+            if let State::Gathering { run, flows, missing, .. } = &mut self.state
+                && hello.run == *run
+                && let Some(place @ None) = usize::try_from(hello.flow.0).ok().and_then(|flow| flows.get_mut(flow))
+            {
+                *place = Some(stream);
+                *missing -= 1;
+            }
+        }
+        let State::Gathering { run, spec, flows, missing: 0 } = &mut self.state else { return Ok(()) };
+        let (run, spec) = (*run, std::mem::take(spec));
+        let flows: Vec<TcpStream> = flows.drain(..).flatten().collect();
+        self.state = State::Idle;
+        let requested = spec.sockets();
+        let made = flows
+            .iter()
+            .try_for_each(|flow| requested.apply_to(flow))
+            .map_err(WorkloadError::from)
+            .and_then(|()| End::prepare(&spec, false, flows, self.host.clone()));
+        match made {
+            Ok(end) => {
+                let receiver = spec.direction == Direction::Send;
+                talk.watch(end.bell())?;
+                self.state = State::Run { run, receiver, end: Box::new(end), collect: false };
+                talk.send(&Message::Ready { run })
+            }
+            Err(error) => talk.send(&failed("prepare the run", Some(run), &error)),
+        }
+    }
+
+    /// Looks after a run: intervals as they end, the report once it is over and asked for.
+    fn run(&mut self, talk: &mut Conversation<Server>) -> Result<()> {
+        let State::Run { run, receiver, end, collect } = &mut self.state else { return Ok(()) };
+        let run = *run;
+        if let Some(interval) = end.tick()
+            && *receiver
+            && !*collect
+        {
+            talk.send(&Message::Interval { run, body: body(&interval)? })?;
+        }
+        if !(end.is_over() && *collect) {
+            return Ok(());
+        }
+        talk.unwatch(end.bell());
+        let State::Run { end, .. } = std::mem::replace(&mut self.state, State::Idle) else { return Ok(()) };
+        let mut report = end.report();
+        report.shared_server = self.mark_running(false);
+        let what = format!("{} bytes in a window of {:?}", report.window_bytes(), report.window());
+        self.shared.tell(ServeEvent::RunEnded { client: self.who.clone(), what });
+        talk.send(&Message::Report { run, body: body(&report)? })
+    }
+
+    /// Notes that a run of this session begins or ends; tells whether another session ran at the same time.
+    fn mark_running(&self, running: bool) -> bool {
+        let mut holders = self.shared.holders();
+        let others = holders.iter().any(|holder| holder.token != self.token && holder.running);
+        let mut shared = false;
+        for holder in holders.iter_mut() {
+            if holder.token == self.token {
+                shared = (holder.shared && !running) || others;
+                holder.shared = others && running;
+                holder.running = running;
+            } else if running && holder.running {
+                holder.shared = true;
+            }
+        }
+        shared
+    }
+}
+
+fn body<T: serde::Serialize>(value: &T) -> Result<Body> {
+    Body::of(value).map_err(|source| WorkloadError::Control { peer: "server".to_owned(), source })
+}
+
+fn failed(call: &str, run: Option<RunId>, error: &WorkloadError) -> Message {
+    Message::Failed { call: call.to_owned(), run, reason: error.to_string() }
+}

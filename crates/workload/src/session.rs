@@ -1,0 +1,316 @@
+//! The client's end of a session: connect once, then run after run with fresh data connections.
+//!
+//! The control connection stays for the whole of an experiment, so that a run costs four short messages beside its
+//! warm-up and window. Both ends start a run at one instant: the client estimates the server's clock from the fastest
+//! of a few round trips, and sends the start as a time on the server's clock, far enough ahead to arrive before it.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use haul_host::clock;
+use haul_host::probe::environment::Fingerprint;
+use haul_host::settings::Applied;
+use haul_host::signal::Stop;
+use haul_host::socket;
+use haul_stats::MonoNanos;
+use haul_wire::session::Client;
+use haul_wire::{Body, ClientSession, DataHello, FlowIndex, Message, RunId, Token, Trust};
+
+use crate::control::{Conversation, wire_now};
+use crate::end::End;
+use crate::error::{Result, WorkloadError};
+use crate::protocol::{Prepare, Welcome};
+use crate::report::{ClockOffset, EndReport, HostId, IntervalReport, RunOutcome};
+use crate::spec::{Direction, StreamSpec};
+
+/// How long a connection may take to be made, control and data alike: three retransmissions of a lost SYN.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+
+/// Round trips the clock estimate is taken from; the fastest counts.
+const PINGS: u64 = 5;
+
+/// Least time between sending the start and the start itself: a message, a wake-up and a gate at the other end.
+const START_MARGIN: Duration = Duration::from_millis(2);
+
+/// Where the server is and how it is known.
+#[derive(Debug, Clone)]
+pub struct Dial {
+    /// Its address.
+    pub addr: SocketAddr,
+    /// The key, or that there is none.
+    pub trust: Trust,
+    /// What to call it in texts: the target as the user wrote it.
+    pub label: String,
+}
+
+/// An open session with a server.
+pub struct Session {
+    talk: Conversation<Client>,
+    dial: Dial,
+    token: Token,
+    host: HostId,
+    own: HostId,
+    settings_allowed: bool,
+    offset: ClockOffset,
+    next_run: u32,
+}
+
+impl Session {
+    /// Connects, proves and checks the key, and learns who the server is.
+    pub fn connect(dial: &Dial) -> Result<Self> {
+        let stream = TcpStream::connect_timeout(&dial.addr, CONNECT_LIMIT)
+            .map_err(|source| WorkloadError::Unreachable { target: dial.addr, source })?;
+        let session = ClientSession::new(wire_now(), dial.trust.clone());
+        let mut talk = Conversation::new(stream, session, format!("server {}", dial.label))?;
+        talk.establish()?;
+        let own = HostId::own();
+        talk.send(&Message::Open {
+            client_version: own.version.clone(),
+            host: own.hostname.clone(),
+            user: std::env::var("USER").unwrap_or_default(),
+        })?;
+        let (token, welcome) = match talk.answer()? {
+            Message::Opened { token, body, .. } => (token, read::<Welcome>(&talk, &body)?),
+            other => return Err(unexpected(&talk, &other)),
+        };
+        let offset = estimate_offset(&mut talk)?;
+        Ok(Self {
+            talk,
+            dial: dial.clone(),
+            token,
+            host: welcome.host,
+            own,
+            settings_allowed: welcome.settings_allowed,
+            offset,
+            next_run: 0,
+        })
+    }
+
+    /// Who the server is.
+    #[must_use]
+    pub fn host(&self) -> &HostId {
+        &self.host
+    }
+
+    /// Whether the server changes its host's settings for this client.
+    #[must_use]
+    pub fn settings_allowed(&self) -> bool {
+        self.settings_allowed
+    }
+
+    /// This end of the control connection: its address tells the interface that leads to the server.
+    pub fn local_addr(&self) -> Result<SocketAddr> {
+        self.talk
+            .socket()
+            .local_addr()
+            .map_err(|error| WorkloadError::os("read", "the address of the control connection", error))
+    }
+
+    /// The server's end of the control connection.
+    #[must_use]
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.dial.addr
+    }
+
+    /// The server's fingerprint, taken now.
+    pub fn fingerprint(&mut self) -> Result<Fingerprint> {
+        match self.ask(&Message::Fingerprint { peer: None })? {
+            Message::FingerprintIs { body } => read(&self.talk, &body),
+            other => Err(unexpected(&self.talk, &other)),
+        }
+    }
+
+    /// Puts these settings into force at the server's host and no others: what an earlier call changed and this one
+    /// does not name goes back to what it was.
+    pub fn apply(&mut self, settings: &[String], allow_side_effects: bool) -> Result<Applied> {
+        match self.ask(&Message::Settings { apply: settings.to_vec(), allow_side_effects })? {
+            Message::SettingsApplied { body } => read(&self.talk, &body),
+            other => Err(unexpected(&self.talk, &other)),
+        }
+    }
+
+    /// Puts everything back at the server's host.
+    pub fn restore(&mut self) -> Result<()> {
+        match self.ask(&Message::RestoreSettings)? {
+            Message::SettingsApplied { .. } => Ok(()),
+            other => Err(unexpected(&self.talk, &other)),
+        }
+    }
+
+    /// Runs a stream. Intervals are passed on as the receiver's end reports them; a stop request ends the run early,
+    /// and what it had measured until then is returned as interrupted.
+    pub fn stream(
+        &mut self,
+        spec: &StreamSpec,
+        stop: &Stop,
+        on_interval: &mut dyn FnMut(&IntervalReport),
+    ) -> Result<RunOutcome> {
+        spec.check()?;
+        let run = RunId(self.next_run);
+        self.next_run += 1;
+        let answer = self.ask(&Message::Prepare {
+            run,
+            flows: spec.flows,
+            lifetime_ms: u64::try_from(spec.lifetime().as_millis()).unwrap_or(u64::MAX),
+            body: body(&Prepare::Stream(spec.clone()))?,
+        })?;
+        let Message::Prepared { .. } = answer else { return Err(unexpected(&self.talk, &answer)) };
+        let prepared = self.connect_flows(spec, run).and_then(|flows| End::prepare(spec, true, flows, self.own.clone()));
+        let mut end = match prepared {
+            Ok(end) => end,
+            Err(error) => {
+                // The server waits for flows that will not come: end the run, keep the session for the next.
+                self.talk.send(&Message::Stop { run })?;
+                return Err(error);
+            }
+        };
+        match self.drive(spec, run, &mut end, stop, on_interval) {
+            Ok(server) => Ok(RunOutcome { client: end.report(), server, clock_offset: self.offset }),
+            Err(WorkloadError::Lost { peer, reason, .. }) => Err(WorkloadError::Lost {
+                peer,
+                phase: "the run was under way",
+                reason,
+                partial: Some(Box::new(end.report())),
+            }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends the session in order. Dropping it does the same to the server, only less politely.
+    pub fn close(mut self) -> Result<()> {
+        match self.ask(&Message::Close)? {
+            Message::Closed { .. } => Ok(()),
+            other => Err(unexpected(&self.talk, &other)),
+        }
+    }
+
+    fn connect_flows(&self, spec: &StreamSpec, run: RunId) -> Result<Vec<TcpStream>> {
+        let requested = spec.sockets();
+        (0..spec.flows)
+            .map(|flow| {
+                let mut stream = socket::connect(self.dial.addr, &requested, CONNECT_LIMIT)?;
+                let hello = DataHello { token: self.token, run, flow: FlowIndex(flow) };
+                stream
+                    .write_all(&hello.encode())
+                    .map_err(|error| WorkloadError::os("open", format!("data connection {flow}"), error))?;
+                Ok(stream)
+            })
+            .collect()
+    }
+
+    /// From all flows connected to both ends' reports.
+    fn drive(
+        &mut self,
+        spec: &StreamSpec,
+        run: RunId,
+        end: &mut End,
+        stop: &Stop,
+        on_interval: &mut dyn FnMut(&IntervalReport),
+    ) -> Result<EndReport> {
+        match self.talk.answer()? {
+            Message::Ready { .. } => {}
+            other => return Err(unexpected(&self.talk, &other)),
+        }
+        let at = clock::now().after(START_MARGIN.max(self.offset.error * 4));
+        end.start(at);
+        self.talk.send(&Message::Start { run, at_ns: at.0.saturating_add_signed(self.offset.server_minus_client_ns) })?;
+        self.talk.watch(end.bell())?;
+        self.talk.watch(stop.as_fd())?;
+        let (mut stopped, mut over) = (false, false);
+        while !over {
+            self.talk.pump(end.wake_at())?;
+            if stop.requested().is_some() && !stopped {
+                stopped = true;
+                // The request stays readable: watching on would spin.
+                self.talk.unwatch(stop.as_fd());
+                self.talk.send(&Message::Stop { run })?;
+                end.cut();
+            }
+            if let Some(interval) = end.tick()
+                && spec.direction == Direction::Receive
+            {
+                on_interval(&interval);
+            }
+            while let Some(message) = self.talk.next() {
+                match message {
+                    Message::Started { .. } => {}
+                    Message::Interval { body, .. } => on_interval(&read(&self.talk, &body)?),
+                    other => return Err(unexpected(&self.talk, &other)),
+                }
+            }
+            over = end.is_over();
+        }
+        self.talk.unwatch(end.bell());
+        if !stopped {
+            self.talk.unwatch(stop.as_fd());
+        }
+        self.talk.send(&Message::Collect { run })?;
+        loop {
+            match self.talk.answer()? {
+                Message::Interval { body, .. } => on_interval(&read(&self.talk, &body)?),
+                Message::Started { .. } => {}
+                Message::Report { body, .. } => return read(&self.talk, &body),
+                other => return Err(unexpected(&self.talk, &other)),
+            }
+        }
+    }
+
+    fn ask(&mut self, message: &Message) -> Result<Message> {
+        self.talk.send(message)?;
+        self.talk.answer()
+    }
+}
+
+fn body<T: serde::Serialize>(value: &T) -> Result<Body> {
+    Body::of(value).map_err(|source| WorkloadError::Control { peer: "client".to_owned(), source })
+}
+
+fn read<T: serde::de::DeserializeOwned>(talk: &Conversation<Client>, body: &Body) -> Result<T> {
+    body.read().map_err(|source| WorkloadError::Control { peer: talk.peer().to_owned(), source })
+}
+
+/// The error that an answer of another kind stands for.
+fn unexpected(talk: &Conversation<Client>, message: &Message) -> WorkloadError {
+    let peer = talk.peer().to_owned();
+    match message {
+        Message::Failed { call, reason, .. } => WorkloadError::Peer { peer, call: call.clone(), reason: reason.clone() },
+        Message::Closed { reason } => WorkloadError::Lost {
+            peer,
+            phase: "in the session",
+            reason: reason.clone().unwrap_or_else(|| "it closed the session".to_owned()),
+            partial: None,
+        },
+        other => WorkloadError::Peer {
+            peer,
+            call: "answer in order".to_owned(),
+            reason: format!("it said '{}'", other.kind()),
+        },
+    }
+}
+
+/// Cristian's method: the offset from the round trip with the least room for error (Distributed Computing 3, 1989).
+fn estimate_offset(talk: &mut Conversation<Client>) -> Result<ClockOffset> {
+    let mut best: Option<ClockOffset> = None;
+    for id in 0..PINGS {
+        let sent = clock::now();
+        talk.send(&Message::Ping { id })?;
+        let server_ns = match talk.answer()? {
+            Message::Pong { server_ns, .. } => server_ns,
+            other => return Err(unexpected(talk, &other)),
+        };
+        let trip = clock::now().since(sent);
+        let middle = sent.after(trip / 2);
+        let error = trip / 2;
+        if best.is_none_or(|best| error < best.error) {
+            best = Some(ClockOffset { server_minus_client_ns: difference(MonoNanos(server_ns), middle), error });
+        }
+    }
+    best.ok_or(WorkloadError::Slow { what: "the server's clock", after: Duration::ZERO })
+}
+
+/// `a − b`, clamped to what a boot can be away from another: 292 years.
+fn difference(a: MonoNanos, b: MonoNanos) -> i64 {
+    i64::try_from(i128::from(a.0) - i128::from(b.0)).unwrap_or(if a > b { i64::MAX } else { i64::MIN })
+}

@@ -1,0 +1,201 @@
+//! The stream workload: one send, or one receive, each time a flow's socket is ready.
+//!
+//! What a sender sends is decided by [`Source`]. The default stamps a running count into every KiB of one buffer
+//! before each message: no packet's payload ever repeats, and the source stays in the cache, as it does for a program
+//! that has just made its data. Walking 64 MiB of random data instead ([`Payload::Fresh`]) measures the memory system
+//! with the path: on a 2 MiB-L2 Xeon that costs half of the loopback throughput, where the stamps (128 stores into a
+//! 128 KiB message) are lost in the noise.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, OnceLock};
+
+use haul_host::socket::{self, Flags, PageBuffer};
+use haul_stats::ByteCount;
+use rand::{RngExt, SeedableRng, rngs::SmallRng};
+
+use crate::engine::{Moved, Ready, Work};
+use crate::error::Result;
+use crate::spec::{Payload, SpecError};
+
+/// A stamp for every so many bytes: less than the payload of one Ethernet frame, so that no two frames are equal.
+const STAMP_EVERY: usize = 1024;
+
+/// The span within which [`Payload::Fresh`] does not repeat.
+const FRESH_SPAN: usize = 64 << 20;
+
+/// The seed of the payload: it is noise, but the same noise in every run.
+const PAYLOAD_SEED: u64 = 0x6861_756c;
+
+/// The length of a message in memory.
+fn length(message: ByteCount) -> Result<usize> {
+    message.as_usize().ok_or_else(|| SpecError::Message(message.0).into())
+}
+
+/// Fills `bytes` with incompressible noise.
+fn fill(bytes: &mut [u8]) {
+    SmallRng::seed_from_u64(PAYLOAD_SEED).fill(bytes);
+}
+
+/// The 64 MiB that every [`Payload::Fresh`] flow of this process walks, made once: filling it takes tens of
+/// milliseconds, which no run's set-up should pay twice.
+fn fresh_span() -> Result<Arc<PageBuffer>> {
+    static SPAN: OnceLock<Arc<PageBuffer>> = OnceLock::new();
+    if let Some(span) = SPAN.get() {
+        return Ok(Arc::clone(span));
+    }
+    let mut span = PageBuffer::new(ByteCount(FRESH_SPAN as u64))?;
+    fill(span.at_mut(0));
+    Ok(Arc::clone(SPAN.get_or_init(|| Arc::new(span))))
+}
+
+enum Source {
+    Own { buffer: PageBuffer, stamp: Option<u64> },
+    Span { span: Arc<PageBuffer>, at: usize },
+}
+
+impl Source {
+    /// The next message: the part of it from `sent` on. A message that the kernel took in parts is not made anew.
+    #[inline]
+    fn rest(&mut self, message: usize, sent: usize) -> &[u8] {
+        match self {
+            Self::Own { buffer, stamp } => {
+                let bytes = &mut buffer.at_mut(0)[..message];
+                if let Some(count) = stamp.as_mut().filter(|_| sent == 0) {
+                    for block in bytes.chunks_mut(STAMP_EVERY) {
+                        if let Some(stamp) = block.first_chunk_mut::<8>() {
+                            *stamp = count.to_ne_bytes();
+                        }
+                        *count = count.wrapping_add(1);
+                    }
+                }
+                &bytes[sent..]
+            }
+            Self::Span { span, at } => {
+                if sent == 0 {
+                    *at += message;
+                    if *at + message > span.len() {
+                        *at = 0;
+                    }
+                }
+                &span.at(*at)[sent..message]
+            }
+        }
+    }
+}
+
+/// The sending side of one flow.
+pub(crate) struct Sending {
+    source: Source,
+    message: usize,
+    sent: usize,
+}
+
+impl Sending {
+    /// Makes the buffers of flow `index`, so that the first send finds them written.
+    pub(crate) fn new(message: ByteCount, payload: Payload, index: u32) -> Result<Self> {
+        let size = message;
+        let message = length(size)?;
+        let source = match payload {
+            Payload::Fresh if message <= FRESH_SPAN => Source::Span { span: fresh_span()?, at: 0 },
+            Payload::Fresh | Payload::Stamped | Payload::Repeat => {
+                let mut buffer = PageBuffer::new(size)?;
+                fill(buffer.at_mut(0));
+                // Flows differ in the upper half of the count: no two of them send the same packet either.
+                let stamp = (payload != Payload::Repeat).then_some(u64::from(index) << 40);
+                Source::Own { buffer, stamp }
+            }
+        };
+        Ok(Self { source, message, sent: 0 })
+    }
+
+    /// Makes one message and writes it to `sink` instead of a socket.
+    pub(crate) fn spend(&mut self, sink: &mut impl io::Write) -> io::Result<u64> {
+        sink.write(self.source.rest(self.message, 0)).map(|written| written as u64)
+    }
+}
+
+impl Work for Sending {
+    const READY: Ready = Ready::Writable;
+
+    #[inline]
+    fn step(&mut self, fd: BorrowedFd<'_>) -> io::Result<Moved> {
+        let sent = socket::send(fd, self.source.rest(self.message, self.sent))?;
+        self.sent += sent;
+        if self.sent >= self.message {
+            self.sent = 0;
+        }
+        Ok(Moved::Bytes(sent as u64))
+    }
+}
+
+/// The receiving side of one flow.
+pub(crate) struct Receiving {
+    buffer: PageBuffer,
+}
+
+impl Receiving {
+    pub(crate) fn new(message: ByteCount) -> Result<Self> {
+        Ok(Self { buffer: PageBuffer::new(message)? })
+    }
+}
+
+impl Work for Receiving {
+    const READY: Ready = Ready::Readable;
+
+    #[inline]
+    fn step(&mut self, fd: BorrowedFd<'_>) -> io::Result<Moved> {
+        match socket::recv(fd, self.buffer.at_mut(0), Flags::NONE)? {
+            0 => Ok(Moved::End),
+            received => Ok(Moved::Bytes(received as u64)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn messages(payload: Payload, index: u32, message: usize, count: usize) -> Vec<Vec<u8>> {
+        let mut sending = Sending::new(ByteCount(message as u64), payload, index).expect("buffers");
+        (0..count).map(|_| sending.source.rest(message, 0).to_vec()).collect()
+    }
+
+    #[test]
+    fn no_packet_of_a_stamped_payload_repeats_within_or_across_flows() {
+        const PACKET: usize = 1448;
+        let mut seen = HashSet::new();
+        for index in 0..2 {
+            for message in messages(Payload::Stamped, index, 128 << 10, 64) {
+                for packet in message.chunks_exact(PACKET) {
+                    assert!(seen.insert(packet.to_vec()), "a packet repeated");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_fresh_payload_does_not_repeat_within_its_span() {
+        let message = 1 << 20;
+        let mut seen = HashSet::new();
+        for message in messages(Payload::Fresh, 0, message, FRESH_SPAN / message) {
+            assert!(seen.insert(message[..64].to_vec()), "a message repeated");
+        }
+    }
+
+    #[test]
+    fn a_message_taken_in_parts_is_sent_as_one() {
+        let mut sending = Sending::new(ByteCount(4096), Payload::Stamped, 0).expect("buffers");
+        let whole = sending.source.rest(4096, 0).to_vec();
+        assert_eq!(sending.source.rest(4096, 1000), &whole[1000..]);
+        assert_ne!(sending.source.rest(4096, 0), &whole[..]);
+    }
+
+    #[test]
+    fn messages_shorter_than_a_stamp_are_still_sent() {
+        for size in [1, 7, 8, 9] {
+            assert!(messages(Payload::Stamped, 0, size, 3).iter().all(|message| message.len() == size));
+        }
+    }
+}
