@@ -1,0 +1,330 @@
+//! The rig that touches hosts: this one through `haul-host`, the other through a session with its server.
+//!
+//! Everything the client does runs where the topology puts the client. A session that was lost, or whose state is in
+//! doubt after a failure, is dropped and made anew at the next call; its server has put its settings back by then or will
+//! do so when it notices, and the runner applies an arm's settings before every run anyway.
+
+use std::time::Duration;
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use haul_host::clock;
+use haul_host::link::{self, Link};
+use haul_host::probe::environment::Fingerprint;
+use haul_host::settings::{self, End, Setting, Tuner};
+use haul_host::signal::Stop;
+use haul_results::record::{Environment, Fact, Facts, Interval};
+use haul_stats::{Doubt, DoubtId, MonoNanos};
+use haul_wire::Trust;
+use haul_workload::readings;
+use haul_workload::report::{EndReport, IntervalReport, RunOutcome};
+use haul_workload::session::Session;
+use haul_workload::{StreamSpec, WorkloadError};
+use serde_json::{Value as Json, json};
+
+use crate::error::LabError;
+use crate::rig::{Applied, Ending, Rig, Taken};
+use crate::topology::{Target, Topology};
+
+/// How long a link that went down for a change is left alone once it is up: switches and neighbours need to learn it
+/// again, and a warm-up is too short for that.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// Two real ends.
+pub struct LiveRig {
+    // In this order they are dropped: the device is put back and the session closed while the place still exists.
+    tuner: Option<Tuner>,
+    session: Option<Session>,
+    /// Whether this session's server holds settings of ours.
+    server_set: bool,
+    device: Option<Link>,
+    /// Whether the route to the server never leaves this kernel by a device.
+    local_route: bool,
+    topology: Topology,
+}
+
+impl LiveRig {
+    /// Connects to the server of a topology.
+    ///
+    /// # Errors
+    /// Where no address of it answers, or it does not let this client in.
+    pub fn connect(topology: Topology) -> Result<Self, LabError> {
+        let mut rig = Self {
+            tuner: None,
+            session: None,
+            server_set: false,
+            device: None,
+            local_route: false,
+            topology,
+        };
+        rig.session()?;
+        Ok(rig)
+    }
+
+    /// The place it runs in.
+    #[must_use]
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// The present session, or a new one: each address of the target in turn.
+    fn session(&mut self) -> Result<&mut Session, LabError> {
+        if self.session.is_none() {
+            let (session, device, local) = self.dial()?;
+            self.server_set = false;
+            self.device = Some(device);
+            self.local_route = local;
+            self.session = Some(session);
+        }
+        self.session.as_mut().ok_or_else(|| LabError::Setup {
+            what: "a session".to_owned(),
+            why: "it was lost as it was made".to_owned(),
+        })
+    }
+
+    fn dial(&self) -> Result<(Session, Link, bool), LabError> {
+        let mut last = None;
+        for dial in self.topology.dials() {
+            let tried = self.topology.as_client(|| -> Result<_, LabError> {
+                let session = Session::connect(dial)?;
+                let route = link::route_to(dial.addr.ip())?;
+                Ok((session, link::link_by_index(route.oif)?, route.local))
+            })?;
+            match tried {
+                Ok(made) => return Ok(made),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| LabError::Setup {
+            what: format!("a session with {}", self.topology.target()),
+            why: "the target has no address".to_owned(),
+        }))
+    }
+
+    /// Runs `work` with the session, where the client lives. A failure that leaves the session's state in doubt ends it.
+    fn with_session<T: Send>(
+        &mut self,
+        work: impl FnOnce(&mut Session) -> Result<T, WorkloadError> + Send,
+    ) -> Result<T, LabError> {
+        self.session()?;
+        let Some(session) = self.session.as_mut() else { unreachable!("made above") };
+        let result = self.topology.as_client(|| work(session))?;
+        // After these the two ends agree on what comes next; after any other error they may not.
+        let in_step = matches!(
+            result,
+            Ok(_) | Err(WorkloadError::Peer { .. } | WorkloadError::Spec(_) | WorkloadError::Invalid(_))
+        );
+        if !in_step {
+            self.session = None;
+        }
+        Ok(result?)
+    }
+
+    fn apply_here(
+        &mut self,
+        settings: &[Setting],
+        allow_side_effects: bool,
+    ) -> Result<Option<settings::Applied>, LabError> {
+        if settings.is_empty() && self.tuner.is_none() {
+            return Ok(None);
+        }
+        self.session()?;
+        let Some(device) = &self.device else { unreachable!("known since the session was made") };
+        let (tuner, journal) = (&mut self.tuner, self.topology.journal());
+        let applied = self.topology.as_client(|| -> haul_host::Result<settings::Applied> {
+            let tuner = match tuner {
+                Some(tuner) => tuner,
+                None => tuner.insert(Tuner::open(journal, device)?),
+            };
+            tuner.apply(settings, allow_side_effects)
+        })??;
+        Ok(Some(applied))
+    }
+
+    fn apply_there(
+        &mut self,
+        settings: &[Setting],
+        allow_side_effects: bool,
+    ) -> Result<Option<settings::Applied>, LabError> {
+        self.session()?;
+        if settings.is_empty() && !self.server_set {
+            return Ok(None);
+        }
+        let texts: Vec<String> = settings.iter().map(ToString::to_string).collect();
+        self.server_set = true;
+        let applied = self.with_session(|session| session.apply(&texts, allow_side_effects))?;
+        Ok(Some(applied))
+    }
+}
+
+impl Rig for LiveRig {
+    fn now(&self) -> MonoNanos {
+        clock::now()
+    }
+
+    fn apply(&mut self, settings: &[Setting], allow_side_effects: bool) -> Result<Applied, LabError> {
+        let of = |end: End| -> Vec<Setting> {
+            let wanted = settings.iter().filter(|setting| setting.end.includes(end));
+            wanted.map(|setting| Setting { end, ..setting.clone() }).collect()
+        };
+        let (here, there) = (of(End::Client), of(End::Server));
+        if *self.topology.target() == Target::Loopback && !there.is_empty() {
+            return Err(LabError::Plan(
+                "on loopback both ends share one device, and the client's settings are the server's: write them without \
+                 'server:' or 'both:'"
+                    .to_owned(),
+            ));
+        }
+        let (mut side_effects, mut bounced) = (Vec::new(), false);
+        for (end, applied) in [
+            ("client", self.apply_here(&here, allow_side_effects)?),
+            ("server", self.apply_there(&there, allow_side_effects)?),
+        ] {
+            let Some(applied) = applied else { continue };
+            side_effects.extend(applied.side_effects.into_iter().map(|change| format!("{end} {change}")));
+            bounced |= applied.link_bounced;
+        }
+        if bounced {
+            clock::sleep_until(clock::now().after(SETTLE));
+        }
+        Ok(Applied { side_effects })
+    }
+
+    fn verify(&mut self) -> Result<(), LabError> {
+        let Some(tuner) = &mut self.tuner else { return Ok(()) };
+        // The server's settings are in its fingerprint, which the runner compares.
+        Ok(self.topology.as_client(|| tuner.verify())??)
+    }
+
+    fn fingerprint(&mut self) -> Result<Environment, LabError> {
+        self.session()?;
+        let Some(device) = &self.device else { unreachable!("known since the session was made") };
+        let client = self.topology.as_client(|| Fingerprint::collect(device))?;
+        let server = self.with_session(Session::fingerprint)?;
+        Ok(Environment { client: Some(facts(&client)), server: Some(facts(&server)) })
+    }
+
+    fn stream(
+        &mut self,
+        spec: &StreamSpec,
+        stop: &Stop,
+        on_interval: &mut (dyn FnMut(&Interval) + Send),
+    ) -> Result<Taken, LabError> {
+        let mut first = None;
+        let mut pass_on = |report: &IntervalReport| {
+            let start = *first.get_or_insert(report.start);
+            on_interval(&interval(report, start, report.retransmits));
+        };
+        match self.with_session(|session| session.stream(spec, stop, &mut pass_on)) {
+            Ok(outcome) => Ok(taken(spec, &outcome, stop)),
+            Err(LabError::Workload(WorkloadError::Lost { peer, phase, reason, partial: Some(own) })) => {
+                let text = format!("lost the {peer} while {phase}: {reason}");
+                Ok(half(&own, text))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn restore(&mut self) -> Result<(), LabError> {
+        let mut wrong = Vec::new();
+        if let Some(tuner) = &mut self.tuner {
+            match self.topology.as_client(|| tuner.restore()) {
+                Ok(Ok(())) => self.tuner = None,
+                Ok(Err(error)) => wrong.push(format!("client: {error}")),
+                Err(error) => wrong.push(format!("client: {error}")),
+            }
+        }
+        // Without a session there is nothing to ask: a server whose client is gone puts everything back by itself.
+        if self.server_set && self.session.is_some() {
+            match self.with_session(Session::restore) {
+                Ok(()) => self.server_set = false,
+                Err(error) => wrong.push(format!("server: {error}")),
+            }
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(LabError::Restore(wrong.join("; "))) }
+    }
+
+    fn doubts(&self) -> Vec<Doubt> {
+        let mut doubts = Vec::new();
+        if self.local_route {
+            let device = self.device.as_ref().map_or("lo", |device| device.name.as_str());
+            let text =
+                format!("the kernel delivers to {} itself, by way of {device}", self.topology.target());
+            doubts.push(Doubt::new(DoubtId::SoftwareLoopback, text));
+        }
+        if self.topology.dials().iter().any(|dial| matches!(dial.trust, Trust::Open)) {
+            doubts.push(Doubt::new(
+                DoubtId::OpenServer,
+                "control messages were neither encrypted nor authenticated",
+            ));
+        }
+        doubts
+    }
+}
+
+/// The facts of this host, seen from the device that leads out of it: that of the default route, or loopback.
+///
+/// # Errors
+/// Where the kernel does not tell its devices.
+pub fn own_facts() -> Result<Facts, LabError> {
+    // No packet is sent: the address (RFC 5737, for documentation) only asks for the route everything else takes.
+    const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+    let device = match link::route_to(ELSEWHERE) {
+        Ok(route) => link::link_by_index(route.oif)?,
+        Err(_) => link::link_by_name("lo")?,
+    };
+    Ok(facts(&Fingerprint::collect(&device)))
+}
+
+fn facts(fingerprint: &Fingerprint) -> Facts {
+    let fact = |fact: &haul_host::probe::environment::Fact| Fact {
+        value: fact.value.clone(),
+        reason: fact.reason.clone(),
+    };
+    fingerprint.iter().map(|(key, found)| (key.to_owned(), fact(found))).collect()
+}
+
+fn interval(report: &IntervalReport, window_start: MonoNanos, retransmits: Option<u64>) -> Interval {
+    let seconds = report.end.since(report.start).as_secs_f64();
+    Interval {
+        start_s: report.start.since(window_start).as_secs_f64(),
+        seconds,
+        bytes: report.bytes,
+        bits_per_second: if seconds > 0.0 { report.bytes as f64 * 8.0 / seconds } else { 0.0 },
+        retransmits,
+    }
+}
+
+/// The slices of the window at the receiver, with what the sender sent again in the same slice beside them.
+fn intervals(outcome: &RunOutcome) -> Vec<Interval> {
+    let (sender, receiver) = (outcome.sender(), outcome.receiver());
+    let alike = sender.intervals.len() == receiver.intervals.len();
+    let again = |index: usize| if alike { sender.intervals[index].retransmits } else { None };
+    let slices = receiver.intervals.iter().enumerate();
+    slices.map(|(index, report)| interval(report, receiver.window_start, again(index))).collect()
+}
+
+fn taken(spec: &StreamSpec, outcome: &RunOutcome, stop: &Stop) -> Taken {
+    let ending = if stop.requested().is_some() && (outcome.client.interrupted || outcome.server.interrupted) {
+        Ending::Interrupted
+    } else if outcome.client.interrupted || outcome.server.interrupted {
+        Ending::Invalid("the server ended the run before its time: was it stopped?".to_owned())
+    } else {
+        readings::validity(outcome).map_or_else(Ending::Invalid, |()| Ending::Complete)
+    };
+    let (readings, doubts) = readings::of(spec, outcome);
+    let effective: Json = readings::effective(spec, outcome);
+    Taken { ending, readings, doubts, effective, intervals: intervals(outcome) }
+}
+
+/// What this end alone has to say about a run whose other end went away.
+fn half(own: &EndReport, text: String) -> Taken {
+    let slices = own.intervals.iter().map(|report| interval(report, own.window_start, report.retransmits));
+    Taken {
+        readings: readings::partial(own, &text),
+        ending: Ending::Lost(text),
+        doubts: Vec::new(),
+        effective: json!(null),
+        intervals: slices.collect(),
+    }
+}

@@ -1,0 +1,192 @@
+//! From the runs of an experiment to its comparisons and to the doubts about the whole.
+//!
+//! A pair is one block's run of the base and of the arm in one cell, both complete, both with a value. Nothing else
+//! enters the statistics: failed runs are counted beside them, void and interrupted ones only shown.
+//!
+//! The family whose error is controlled together is one metric at one end, over all cells and arms: each metric is a
+//! question of its own ("is it cheaper at the sender?"), asked many times. One family over all metrics would need twelve
+//! pairs to say anything about a sweep of eight sizes, however clear it is (two to the power of one minus the pairs must
+//! not exceed 5 % by the number of comparisons). The null arm is a family of its own: it asks about the noise, not about
+//! the change.
+
+use std::collections::BTreeMap;
+
+use haul_results::record::{self, Run, Status};
+use haul_stats::compare::{self, Pairs};
+use haul_stats::estimate::{self, Summary};
+use haul_stats::{Cell, Comparison, Decide, Doubt, DoubtId, Metric, Scope};
+use serde_json::json;
+
+use crate::plan::Plan;
+
+/// What is compared, where the runs have it. Totals and limits describe a run; only these say whether it became cheaper.
+const COMPARED: &[(Metric, Scope)] = &[
+    (Metric::Throughput, Scope::Receiver),
+    (Metric::ServiceDemand, Scope::Sender),
+    (Metric::ServiceDemand, Scope::Receiver),
+    (Metric::ServiceDemand, Scope::SharedHost),
+    (Metric::CpuUtilization, Scope::Sender),
+    (Metric::CpuUtilization, Scope::Receiver),
+    (Metric::CpuUtilization, Scope::SharedHost),
+    (Metric::Retransmits, Scope::Sender),
+];
+
+/// The runs by cell and arm, in order of time. They were made in the plan's order, from its start.
+pub(crate) fn grouped<'a>(plan: &Plan, runs: &'a [Run]) -> BTreeMap<(usize, Option<usize>), Vec<&'a Run>> {
+    let mut groups: BTreeMap<_, Vec<&Run>> = BTreeMap::new();
+    for (slot, run) in plan.order().iter().flatten().zip(runs) {
+        groups.entry((slot.cell, slot.arm)).or_default().push(run);
+    }
+    groups
+}
+
+/// Every comparison the runs allow: by cell, then by arm, then in the order of [`COMPARED`].
+pub(crate) fn comparisons(plan: &Plan, runs: &[Run]) -> Vec<Comparison> {
+    let Some(base) = plan.arms().first() else { return Vec::new() };
+    let decide = plan.rules().decide;
+    let groups = grouped(plan, runs);
+    let of = |cell: usize, arm: usize| groups.get(&(cell, Some(arm))).map_or(&[][..], Vec::as_slice);
+    let mut all: Vec<((usize, usize, usize), Comparison)> = Vec::new();
+    for (position, &(metric, scope)) in COMPARED.iter().enumerate() {
+        if !runs.iter().any(|run| run.status == Status::Complete && value(run, metric, scope).is_some()) {
+            continue;
+        }
+        for null in [false, true] {
+            let mut places = Vec::new();
+            let mut family = Vec::new();
+            let arms = plan.arms().iter().enumerate().skip(1);
+            for (arm, named) in arms.filter(|(arm, _)| plan.is_null(*arm) == null) {
+                for (cell, planned) in plan.cells().iter().enumerate() {
+                    let (base_runs, arm_runs) = (of(cell, 0), of(cell, arm));
+                    places.push((cell, arm, position));
+                    family.push(decide.compare(&Pairs {
+                        metric,
+                        scope,
+                        cell: &planned.levels,
+                        base: &base.name,
+                        arm: &named.name,
+                        values: &pairs(base_runs, arm_runs, metric, scope),
+                        base_failed: failures(base_runs, metric, scope),
+                        arm_failed: failures(arm_runs, metric, scope),
+                    }));
+                }
+            }
+            compare::correct(&mut family);
+            all.extend(places.into_iter().zip(family));
+        }
+    }
+    all.sort_by_key(|(place, _)| *place);
+    all.into_iter().map(|(_, comparison)| comparison).collect()
+}
+
+fn value(run: &Run, metric: Metric, scope: Scope) -> Option<f64> {
+    let reading = run.readings.iter().find(|reading| reading.metric == metric && reading.scope == scope)?;
+    reading.value.map(haul_stats::Value::as_f64)
+}
+
+/// The values of the blocks in which both runs count, in order of time.
+fn pairs(base: &[&Run], arm: &[&Run], metric: Metric, scope: Scope) -> Vec<(f64, f64)> {
+    let values = |runs: &[&Run]| -> BTreeMap<Option<u32>, f64> {
+        let counting = runs.iter().filter(|run| run.status == Status::Complete);
+        counting.filter_map(|run| Some((run.block, value(run, metric, scope)?))).collect()
+    };
+    let arm = values(arm);
+    values(base).into_iter().filter_map(|(block, base)| Some((base, *arm.get(&block)?))).collect()
+}
+
+/// Runs that should have given a value and did not.
+fn failures(runs: &[&Run], metric: Metric, scope: Scope) -> usize {
+    runs.iter()
+        .filter(|run| match run.status {
+            Status::Failed => true,
+            Status::Complete => value(run, metric, scope).is_none(),
+            Status::Void | Status::Interrupted => false,
+        })
+        .count()
+}
+
+/// What is to be doubted about all runs together: how many failed or are void, the doubts of single runs gathered by
+/// kind, and, where nothing is compared, what the runs of a cell look like beside each other.
+pub(crate) fn doubts(plan: &Plan, runs: &[Run]) -> Vec<Doubt> {
+    let mut doubts = Vec::new();
+    for (status, id, what) in [
+        (Status::Failed, DoubtId::FailedRuns, "failed"),
+        (Status::Void, DoubtId::EnvironmentChanged, "are void"),
+    ] {
+        let of: Vec<&Run> = runs.iter().filter(|run| run.status == status).collect();
+        if let Some(first) = of.first() {
+            let why = first.failure.as_ref().map_or("no reason was given", |failure| failure.text.as_str());
+            let text = format!(
+                "{} of {} runs {what}; the first (run {}): {why}",
+                of.len(),
+                runs.len(),
+                first.index + 1
+            );
+            doubts.push(Doubt::new(id, text));
+        }
+    }
+    // Those of void runs are told above, with their reason.
+    let mut by_kind: BTreeMap<DoubtId, (usize, &Doubt)> = BTreeMap::new();
+    for run in runs.iter().filter(|run| run.status != Status::Void) {
+        for doubt in &run.warnings {
+            by_kind.entry(doubt.id).or_insert((0, doubt)).0 += 1;
+        }
+    }
+    for (id, (count, first)) in by_kind {
+        let text = if count == runs.len() {
+            first.text.clone()
+        } else {
+            format!("{} (in {count} of {} runs)", first.text, runs.len())
+        };
+        doubts.push(Doubt { id, text, advice: first.advice.clone() });
+    }
+    if plan.arms().is_empty() {
+        let groups = grouped(plan, runs);
+        for (index, cell) in plan.cells().iter().enumerate() {
+            let here = groups.get(&(index, None)).map_or(&[][..], Vec::as_slice);
+            let values: Vec<f64> = here
+                .iter()
+                .filter(|run| run.status == Status::Complete)
+                .filter_map(|run| value(run, Metric::Throughput, Scope::Receiver))
+                .collect();
+            let place =
+                if plan.cells().len() > 1 { format!(" at {}", levels(&cell.levels)) } else { String::new() };
+            repeated(&mut doubts, &values, &plan.rules().decide, &place);
+        }
+    }
+    doubts
+}
+
+/// Whether a mean may stand for these repeated runs.
+fn repeated(doubts: &mut Vec<Doubt>, values: &[f64], decide: &Decide, place: &str) {
+    const GIGA: f64 = 1e9;
+    if let Some(modes) = estimate::two_modes(values) {
+        let text = format!(
+            "throughput{place} falls into two groups: {} runs around {:.3} and {} around {:.3} Gbit/s",
+            modes.n_low,
+            modes.low / GIGA,
+            modes.n_high,
+            modes.high / GIGA
+        );
+        doubts.push(Doubt::new(DoubtId::TwoModes, text));
+    }
+    if let Some(drift) = estimate::drift(values) {
+        let text =
+            format!("throughput{place} moved by {:+.1} % from the first run to the last", drift * 100.0);
+        doubts.push(Doubt::new(DoubtId::Drift, text));
+    }
+    if let Some(cv) = Summary::of(values).and_then(|summary| summary.cv).filter(|cv| *cv > decide.max_spread)
+    {
+        let text = format!("the standard deviation of throughput{place} is {:.0} % of its mean", cv * 100.0);
+        doubts.push(Doubt::new(DoubtId::Spread, text));
+    }
+}
+
+fn levels(cell: &Cell) -> String {
+    cell.iter().map(|(factor, level)| format!("{factor}={level}")).collect::<Vec<_>>().join(", ")
+}
+
+/// A cell as a run of the record has it.
+pub(crate) fn recorded(cell: &Cell) -> record::Cell {
+    cell.iter().map(|(factor, level)| (factor.clone(), json!(level))).collect()
+}
