@@ -1,0 +1,108 @@
+//! The commands about hosts: `haul env` and `haul settings`.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use haul_host::ethtool;
+use haul_host::journal::Outcome;
+use haul_host::link;
+use haul_host::privilege;
+use haul_lab::live::{self, LiveRig};
+use haul_lab::record::Start;
+use haul_lab::rig::Rig as _;
+use haul_lab::topology::{Target, Topology};
+use haul_results::record::{Environment, Kind};
+
+use crate::cli::{self, Settings};
+use crate::key;
+use crate::measure::{failure_of, print, write};
+use crate::screen::{Screen, say};
+use crate::state::State;
+
+/// `haul env`: this host alone, or both ends of the path to a target.
+pub(crate) fn env(args: &cli::Env) -> Result<ExitCode> {
+    let start = Start::now();
+    let began = std::time::Instant::now();
+    let command: Vec<String> = std::env::args().collect();
+    let document = match environment(args) {
+        Ok(environment) => start.facts(command, began.elapsed(), environment),
+        Err(error) => start.failed(Kind::Env, command, began.elapsed(), failure_of(&error)),
+    };
+    write(&document, &args.output)
+}
+
+fn environment(args: &cli::Env) -> Result<Environment> {
+    let Some(target) = &args.target else {
+        return Ok(Environment { client: Some(live::own_facts()?), server: None });
+    };
+    let target: Target = target.parse::<Target>()?;
+    let trust = key::of_client(&args.trust)?;
+    let state = State::open()?;
+    if target.needs_namespaces() && !privilege::effective_root() {
+        privilege::enter_user_namespace().context("the lab needs two network namespaces")?;
+    }
+    let showing = Screen::start(false).context("cannot start the thread that shows progress")?;
+    state.recover(&showing.screen())?;
+    let mut rig = LiveRig::connect(Topology::open(&target, &trust, state.journal())?)?;
+    Ok(rig.fingerprint()?)
+}
+
+/// `haul settings`.
+pub(crate) fn settings(action: &Settings) -> Result<ExitCode> {
+    match action {
+        Settings::List { device, changeable } => list(device, *changeable),
+        Settings::Restore => restore(),
+    }
+}
+
+fn list(device: &str, changeable: bool) -> Result<ExitCode> {
+    let device = match device.parse() {
+        Ok(address) => link::link_by_index(link::route_to(address)?.oif)?,
+        Err(_) => link::link_by_name(device)?,
+    };
+    let features = ethtool::features(device.index)?;
+    let mut text = format!("{}: setting, state, whether it can be changed\n", device.name);
+    let width = features.names.iter().map(String::len).max().unwrap_or(0) + "nic.".len();
+    for name in &features.names {
+        let can = features.is_changeable(name);
+        if changeable && !can {
+            continue;
+        }
+        let state = match (features.is_active(name), features.is_wanted(name)) {
+            (true, _) => "on",
+            (false, true) => "off (on is wanted)",
+            (false, false) => "off",
+        };
+        let name = format!("nic.{name}");
+        let _ = writeln!(text, "  {name:<width$}  {state:<18}  {}", if can { "changeable" } else { "fixed" });
+    }
+    finish(print(&text))
+}
+
+fn restore() -> Result<ExitCode> {
+    let recoveries = State::open()?.settle()?;
+    let kept = recoveries.iter().any(|recovery| matches!(recovery.outcome, Outcome::Kept { .. }));
+    let mut text = String::new();
+    for recovery in &recoveries {
+        let _ = writeln!(text, "{recovery}");
+    }
+    if recoveries.is_empty() {
+        text.push_str("no killed haul has left anything changed on this host\n");
+    }
+    print(&text)?;
+    if kept {
+        say("haul: not everything could be put back (above)");
+    }
+    Ok(ExitCode::from(u8::from(kept)))
+}
+
+/// The exit of a command whose output is all it does: a closed pipe is a reader who has seen enough.
+pub(crate) fn finish(written: std::io::Result<()>) -> Result<ExitCode> {
+    match written {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to standard output")
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}

@@ -1,0 +1,91 @@
+//! haul measures what it costs to move bytes, and tells whether a change made it cheaper.
+//!
+//! This binary is the command line and nothing else: what it does is in the crates below it.
+#![forbid(unsafe_code)]
+
+mod cli;
+mod host;
+mod key;
+mod measure;
+mod screen;
+mod serve;
+mod state;
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use clap::Parser as _;
+use haul_lab::record::Start;
+use haul_results::record::{Failure, Kind};
+use haul_results::text;
+
+use cli::{Cli, Command, Format, Output};
+use measure::{exit_of, layout, print};
+use screen::say;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    match run(&cli.command) {
+        Ok(exit) => exit,
+        Err(error) => {
+            say(&format!("haul: {error:#}"));
+            ExitCode::from(exit_of(&error))
+        }
+    }
+}
+
+fn run(command: &Command) -> Result<ExitCode> {
+    match command {
+        Command::Demo(args) => measure::demo(args),
+        Command::Serve(args) => serve::serve(args),
+        Command::Stream(args) => measure::stream(args),
+        Command::Ab(args) => measure::ab(args),
+        Command::Env(args) => host::env(args),
+        Command::Settings { action } => host::settings(action),
+        Command::Explain { name } => host::finish(print(&text::explain(name.as_deref(), layout())?)),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut cli::definition(), "haul", &mut script);
+            host::finish(print(&String::from_utf8_lossy(&script)))
+        }
+        Command::Man { directory } => man(directory),
+    }
+}
+
+fn man(directory: &Path) -> Result<ExitCode> {
+    fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
+    clap_mangen::generate_to(cli::definition(), directory)
+        .with_context(|| format!("cannot write the man pages into {}", directory.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Help and versions go to standard output; a mistake in the arguments to standard error, and, where JSON was asked
+/// for, into a document as well: one document, whatever happens.
+fn usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        return host::finish(print(&error.render().to_string())).unwrap_or(ExitCode::FAILURE);
+    }
+    let arguments: Vec<String> = std::env::args().collect();
+    let asked_json = arguments.iter().any(|argument| argument == "--format=json")
+        || arguments.windows(2).any(|pair| pair[0] == "--format" && pair[1] == "json");
+    let kind = match arguments.get(1).map(String::as_str) {
+        Some("ab") => Kind::Ab,
+        Some("demo") => Kind::Demo,
+        Some("env") => Kind::Env,
+        _ => Kind::Stream,
+    };
+    let text = error.render().to_string();
+    if asked_json {
+        let document = Start::now().failed(kind, arguments, Duration::ZERO, Failure { exit: 2, text: text.trim().to_owned() });
+        let output = Output { format: Format::Json, quiet: true };
+        return measure::write(&document, &output).unwrap_or(ExitCode::from(2));
+    }
+    say(text.trim_end());
+    ExitCode::from(2)
+}

@@ -1,0 +1,246 @@
+//! The measuring commands: from arguments to one document, whatever happens on the way.
+//!
+//! ```text
+//! arguments ─▶ target, plan ─▶ topology ─▶ rig ─▶ runner ─▶ document ─▶ text or JSON
+//!                  └── any failure ──────────────────────────▲
+//! ```
+//!
+//! The rig and the topology are gone, and with them every setting, session and namespace, before the document is
+//! written: output that blocks or fails cannot keep a host changed.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use haul_host::privilege;
+use haul_host::signal::Stop;
+use haul_lab::live::LiveRig;
+use haul_lab::record::Start;
+use haul_lab::runner::{self, Event, Measured};
+use haul_lab::topology::{Target, Topology};
+use haul_lab::{Arm, Axis, LabError, Plan, Rules, demo, option};
+use haul_results::record::{Document, Failure, Kind, Status};
+use haul_results::text::{self, Layout, Style, Width};
+use haul_results::{ResultsError, json};
+use haul_stats::Decide;
+use haul_wire::Trust;
+use haul_workload::StreamSpec;
+
+use crate::cli::{self, Content, Format, Output, Way, Workload};
+use crate::key;
+use crate::screen::{Screen, Showing, say};
+use crate::state::State;
+
+/// What is to be measured, once the arguments are understood.
+struct Order {
+    target: Target,
+    plan: Plan,
+    trust: Trust,
+}
+
+/// `haul stream`.
+pub(crate) fn stream(args: &cli::Stream) -> Result<ExitCode> {
+    measure(Kind::Stream, &args.output, || {
+        let (spec, axes) = workload(&args.workload)?;
+        let rules = Rules { repeats: args.runs, ..Rules::default() };
+        let plan = Plan::stream(&spec, &axes, rules)?;
+        Ok(Order { target: args.target.parse::<Target>()?, plan, trust: key::of_client(&args.trust)? })
+    })
+}
+
+/// `haul ab`.
+pub(crate) fn ab(args: &cli::Ab) -> Result<ExitCode> {
+    let cli::WorkloadKind::Stream = args.workload_kind;
+    measure(Kind::Ab, &args.output, || {
+        let (spec, axes) = workload(&args.workload)?;
+        let arms = args.arms.iter().map(|text| text.parse::<Arm>()).collect::<Result<Vec<_>, _>>()?;
+        let defaults = Rules::default();
+        let decide = Decide {
+            min_effect: args.min_effect,
+            confidence: confidence(args.confidence)?,
+            max_spread: args.max_spread,
+            ..Decide::default()
+        };
+        let rules = Rules {
+            repeats: args.pairs,
+            null: args.null,
+            seed: args.seed.unwrap_or(defaults.seed),
+            decide,
+            allow_side_effects: args.allow_side_effects,
+        };
+        let plan = Plan::compare(&spec, &axes, arms, rules)?;
+        Ok(Order { target: args.target.parse::<Target>()?, plan, trust: key::of_client(&args.trust)? })
+    })
+}
+
+/// `haul demo`.
+pub(crate) fn demo(args: &cli::Demo) -> Result<ExitCode> {
+    measure(Kind::Demo, &args.output, || {
+        let seed = args.seed.unwrap_or(Rules::default().seed);
+        Ok(Order { target: demo::TARGET.parse::<Target>()?, plan: demo::plan(seed)?, trust: Trust::Open })
+    })
+}
+
+fn confidence(level: f64) -> Result<f64, LabError> {
+    if (0.5..1.0).contains(&level) {
+        Ok(level)
+    } else {
+        Err(LabError::Plan(format!("a confidence of {} % decides nothing: give 50 % to below 100 %", level * 100.0)))
+    }
+}
+
+/// The workload's specification, and the axes of its sweep: an option with one value is no axis.
+fn workload(args: &Workload) -> Result<(StreamSpec, Vec<Axis>), LabError> {
+    let mut spec = StreamSpec {
+        nodelay: args.nodelay,
+        cc: args.cc.clone(),
+        direction: match args.direction {
+            Way::Send => haul_workload::Direction::Send,
+            Way::Receive => haul_workload::Direction::Receive,
+        },
+        payload: match args.payload {
+            Content::Stamped => haul_workload::Payload::Stamped,
+            Content::Fresh => haul_workload::Payload::Fresh,
+            Content::Repeat => haul_workload::Payload::Repeat,
+        },
+        warmup: args.warmup,
+        window: args.time,
+        interval: args.interval,
+        ..StreamSpec::default()
+    };
+    if let Some(pin) = &args.pin {
+        option::set(&mut spec, "pin", pin)?;
+    }
+    let mut axes = Vec::new();
+    let swept = [
+        ("flows", Some(&args.flows)),
+        ("message", Some(&args.message)),
+        ("sndbuf", args.sndbuf.as_ref()),
+        ("rcvbuf", args.rcvbuf.as_ref()),
+    ];
+    for (name, values) in swept {
+        let Some(values) = values else { continue };
+        let axis = Axis::parse(name, values)?;
+        match axis.values.as_slice() {
+            [only] => option::set(&mut spec, name, &only.to_string())?,
+            _ => axes.push(axis),
+        }
+    }
+    spec.check().map_err(haul_workload::WorkloadError::from)?;
+    Ok((spec, axes))
+}
+
+/// Runs what `order` makes of the arguments, and writes the document it ends in.
+fn measure(kind: Kind, output: &Output, order: impl FnOnce() -> Result<Order>) -> Result<ExitCode> {
+    let (start, began) = (Start::now(), Instant::now());
+    let command: Vec<String> = std::env::args().collect();
+    let document = match order().and_then(|order| carry_out(order, kind, output)) {
+        Ok(measured) => start.document(kind, command, measured),
+        Err(error) => start.failed(kind, command, began.elapsed(), failure_of(&error)),
+    };
+    write(&document, output)
+}
+
+fn carry_out(order: Order, kind: Kind, output: &Output) -> Result<Measured> {
+    let Order { target, plan, trust } = order;
+    // Before the first thread: the kernel lets only a single one change its user namespace.
+    let state = State::open()?;
+    if target.needs_namespaces() && !privilege::effective_root() {
+        privilege::enter_user_namespace().context("the lab needs two network namespaces")?;
+    }
+    let stop = Stop::install()?;
+    let showing = Screen::start(!output.quiet).context("cannot start the thread that shows progress")?;
+    state.recover(&showing.screen())?;
+    let topology = Topology::open(&target, &trust, state.journal())?;
+    let mut rig = LiveRig::connect(topology)?;
+    let mut watch = watcher(&showing, kind, plan.cells()[0].spec.interval.is_some() && output.format == Format::Text);
+    Ok(runner::run(&plan, &mut rig, &stop, &mut watch))
+}
+
+/// Shows what happens while a plan runs.
+fn watcher(showing: &Showing, kind: Kind, intervals: bool) -> impl FnMut(&Event<'_>) + Send + use<> {
+    let screen = showing.screen();
+    if kind == Kind::Demo {
+        screen.line(
+            "Does the NIC feature tx-nocache-copy make a TCP stream cheaper or dearer? Two network namespaces on this \
+             machine,\njoined by a veth pair; every arm runs again and again, in random order, and the first arm also \
+             against itself.\nCongestion control is reno: bbr, the default of some hosts, would pace the stream and hide \
+             the copies.\n",
+        );
+    }
+    let mut at = 0.0;
+    move |event| match event {
+        Event::Checking { arm } => {
+            let text = arm.map_or("trying the path".to_owned(), |arm| format!("trying arm {arm}"));
+            screen.progress(0, 0, text, std::time::Duration::ZERO);
+        }
+        Event::Begins { number, of, arm, cell, left, .. } => {
+            at = 0.0;
+            let mut text = arm.map_or(String::new(), |arm| format!("{arm} "));
+            text.push_str(&cell.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", "));
+            screen.progress(*number as u64 - 1, *of as u64, text, *left);
+        }
+        Event::Interval(interval) if intervals => {
+            at += interval.seconds;
+            let retransmits = interval.retransmits.map_or(String::new(), |count| format!("  {count} retransmits"));
+            let rate = interval.bits_per_second / 1e9;
+            screen.line(format!("{at:>8.2} s  {rate:>8.3} Gbit/s{retransmits}"));
+        }
+        Event::Interval(_) | Event::Ended(_) | Event::Restoring => {}
+    }
+}
+
+/// How an error stands in a document.
+pub(crate) fn failure_of(error: &anyhow::Error) -> Failure {
+    Failure { exit: exit_of(error), text: format!("{error:#}") }
+}
+
+/// The exit code that belongs to an error: what the library says of its own, 1 for everything else.
+pub(crate) fn exit_of(error: &anyhow::Error) -> u8 {
+    let lab = error.downcast_ref::<LabError>().map(LabError::exit);
+    lab.or_else(|| error.downcast_ref::<haul_workload::WorkloadError>().map(haul_workload::WorkloadError::exit))
+        .or_else(|| error.downcast_ref::<haul_wire::WireError>().map(|_| 2))
+        .unwrap_or(1)
+}
+
+/// Writes the document in the format asked for and gives its exit code, the same in every format.
+pub(crate) fn write(document: &Document, output: &Output) -> Result<ExitCode> {
+    let exit = match (document.status, &document.failure) {
+        (Status::Complete, _) => 0,
+        (_, Some(failure)) => failure.exit,
+        (Status::Interrupted | Status::Failed | Status::Void, None) => 1,
+    };
+    let stdout = io::stdout().lock();
+    let written = match output.format {
+        Format::Json => json::write(document, stdout),
+        Format::Text => print(&text::document(document, layout())).map_err(ResultsError::Write),
+    };
+    match written {
+        Ok(()) => {}
+        // Who closed the pipe has seen enough.
+        Err(error) if error.is_closed_pipe() => {}
+        Err(error) => return Err(error).context("cannot write the result to standard output"),
+    }
+    if let Some(failure) = document.failure.as_ref().filter(|_| output.format == Format::Json) {
+        say(&format!("haul: {}", failure.text));
+    }
+    Ok(ExitCode::from(exit))
+}
+
+/// Prints to standard output without the panic of `println!` on a closed pipe.
+pub(crate) fn print(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
+/// As wide as the terminal, 80 columns elsewhere; colour on a terminal unless `NO_COLOR` is set.
+pub(crate) fn layout() -> Layout {
+    if !io::stdout().is_terminal() {
+        return Width::PAGE.into();
+    }
+    let (_, columns) = console::Term::stdout().size();
+    let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    Layout { width: Width(columns), style: if colour { Style::Colour } else { Style::Plain } }
+}

@@ -1,0 +1,126 @@
+//! Standard error, on a thread of its own: whoever measures never waits for a terminal.
+//!
+//! Lines and progress go into a bounded queue and are shown by one thread. If that falls behind, because the reader is
+//! stopped or slow, what does not fit is dropped and counted, and the count is shown once there is room again. On a
+//! terminal there is a bar with the time left; elsewhere only lines.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Events in flight. A run has a handful and an interval one, so this is minutes of a stopped terminal.
+const QUEUE: usize = 1024;
+
+/// How long the end of the program waits for a reader that does not read.
+const LAST_WORDS: Duration = Duration::from_millis(300);
+
+enum Show {
+    Line(String),
+    Progress { done: u64, of: u64, text: String, left: Duration },
+    Done,
+}
+
+/// Standard error, shared by all who have something to say.
+#[derive(Clone)]
+pub(crate) struct Screen {
+    queue: SyncSender<Show>,
+    dropped: Arc<AtomicU64>,
+}
+
+/// Ends the screen's thread when it goes, after what was said has been shown.
+pub(crate) struct Showing {
+    screen: Screen,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Screen {
+    /// Starts the thread. Lines are always shown; progress unless it is not wanted.
+    pub(crate) fn start(progress: bool) -> io::Result<Showing> {
+        let (queue, shows) = sync_channel(QUEUE);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let screen = Self { queue, dropped: Arc::clone(&dropped) };
+        let thread = std::thread::Builder::new()
+            .name("haul-screen".to_owned())
+            .spawn(move || show(&shows, &dropped, progress && io::stderr().is_terminal()))?;
+        Ok(Showing { screen, thread: Some(thread) })
+    }
+
+    /// Shows a line.
+    pub(crate) fn line(&self, text: impl Into<String>) {
+        self.put(Show::Line(text.into()));
+    }
+
+    /// Shows how far things are.
+    pub(crate) fn progress(&self, done: u64, of: u64, text: String, left: Duration) {
+        self.put(Show::Progress { done, of, text, left });
+    }
+
+    fn put(&self, show: Show) {
+        if self.queue.try_send(show).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Showing {
+    pub(crate) fn screen(&self) -> Screen {
+        self.screen.clone()
+    }
+}
+
+impl Drop for Showing {
+    fn drop(&mut self) {
+        self.screen.put(Show::Done);
+        let until = Instant::now() + LAST_WORDS;
+        let Some(thread) = self.thread.take() else { return };
+        while !thread.is_finished() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn show(shows: &Receiver<Show>, dropped: &AtomicU64, bar: bool) {
+    let bar = if bar { ProgressBar::new(0) } else { ProgressBar::hidden() };
+    if !bar.is_hidden() {
+        bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(4));
+        if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len}  {wide_msg}") {
+            bar.set_style(style);
+        }
+    }
+    while let Ok(next) = shows.recv() {
+        match next {
+            Show::Line(text) => bar.suspend(|| say(&text)),
+            Show::Progress { done, of, text, left } => {
+                bar.set_length(of);
+                bar.set_position(done);
+                bar.set_message(format!("{text}, {} left", brief(left)));
+            }
+            Show::Done => break,
+        }
+        let lost = dropped.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            bar.suspend(|| say(&format!("({lost} lines were dropped: this output was not read fast enough)")));
+        }
+    }
+    bar.finish_and_clear();
+}
+
+/// Writes a line to standard error. Who closed it does not want it.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// A length of time for people: `42 s`, `3 min 20 s`, `2 h 5 min`.
+pub(crate) fn brief(length: Duration) -> String {
+    let seconds = length.as_secs_f64().ceil() as u64;
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}

@@ -1,0 +1,72 @@
+//! `haul serve`: the other end, and its log on standard error.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use anyhow::{Context as _, Result};
+use haul_host::signal::Stop;
+use haul_wire::error::printable;
+use haul_workload::server::{ServeEvent, ServeOptions, Server};
+
+use crate::cli;
+use crate::key::{self, Origin};
+use crate::screen::{Screen, say};
+use crate::state::State;
+
+pub(crate) fn serve(args: &cli::Serve) -> Result<ExitCode> {
+    let state = State::open()?;
+    let key = if args.open { None } else { Some(key::of_server(&args.key)?) };
+    let stop = Stop::install()?;
+    let showing = Screen::start(false).context("cannot start the thread that writes the log")?;
+    let screen = showing.screen();
+    state.recover(&screen)?;
+    let server = Server::bind(ServeOptions {
+        listen: args.listen,
+        key: key.as_ref().map(|key| key.key.clone()),
+        allow_settings: args.allow_settings,
+        max_sessions: args.sessions,
+        journal: state.journal().to_owned(),
+    })?;
+    let address = server.local_addr()?;
+    screen.line(format!("haul: listening on {address}"));
+    match key {
+        None => screen.line(
+            "haul: OPEN: anyone who reaches this port can make this host send and receive at full speed, and nothing is \
+             encrypted",
+        ),
+        Some(key) => screen.line(match key.origin {
+            Origin::Made(path) => format!(
+                "haul: made a key, kept in {}; clients need it: haul stream HOST --key {}",
+                path.display(),
+                key.key.reveal()
+            ),
+            Origin::Read(path) => format!("haul: clients need the key in {}", path.display()),
+            Origin::Given => "haul: clients need the key that was given".to_owned(),
+        }),
+    }
+    if args.allow_settings {
+        screen.line("haul: clients may change NIC settings of this host while they are connected");
+    }
+    let log = screen.clone();
+    server.run(&stop, Arc::new(move |event| log.line(line(event))))?;
+    drop(showing);
+    if let Some(signal) = stop.requested() {
+        say(&format!("haul: stopped by {signal}"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One line of the log.
+fn line(event: &ServeEvent) -> String {
+    let time = humantime::format_rfc3339_seconds(SystemTime::now());
+    let text = match event {
+        ServeEvent::Opened { client } => format!("{client}: connected"),
+        ServeEvent::Run { client, what } | ServeEvent::RunEnded { client, what } => format!("{client}: {what}"),
+        ServeEvent::Closed { client, reason: None } => format!("{client}: done"),
+        ServeEvent::Closed { client, reason: Some(reason) } => format!("{client}: ended: {reason}"),
+        ServeEvent::TurnedAway { from, reason } => format!("{from}: turned away: {reason}"),
+        ServeEvent::Settings { client, what } => format!("{client}: settings {what}"),
+    };
+    format!("{time} {}", printable(&text))
+}

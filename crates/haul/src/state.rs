@@ -1,0 +1,47 @@
+//! What an earlier haul may have left behind on this host, and where it would be written down.
+//!
+//! Every command that does something first puts back what a killed haul left changed. Where that fails, nothing new is
+//! begun: a second change on top of a half-undone one could not be undone by anybody.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use haul_host::journal::{self, Outcome, Recovery};
+
+use crate::screen::Screen;
+
+/// The place of the journals, found before the process changes its user namespace.
+pub(crate) struct State {
+    journal: PathBuf,
+}
+
+impl State {
+    pub(crate) fn open() -> Result<Self> {
+        Ok(Self { journal: journal::directory()? })
+    }
+
+    pub(crate) fn journal(&self) -> &Path {
+        &self.journal
+    }
+
+    /// Puts back what killed hauls left, and says so.
+    pub(crate) fn settle(&self) -> Result<Vec<Recovery>> {
+        Ok(journal::recover(&self.journal)?)
+    }
+
+    /// As [`State::settle`], for a command that is about to begin something of its own.
+    pub(crate) fn recover(&self, screen: &Screen) -> Result<()> {
+        let mut kept = 0;
+        for recovery in self.settle()? {
+            screen.line(format!("haul: left by an earlier haul: {recovery}"));
+            kept += u32::from(matches!(recovery.outcome, Outcome::Kept { .. }));
+        }
+        if kept > 0 {
+            bail!(
+                "settings that an earlier haul changed could not be put back (above): mend that, or put them back by hand \
+                 and delete the journal it names"
+            );
+        }
+        Ok(())
+    }
+}
