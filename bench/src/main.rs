@@ -30,7 +30,9 @@ const MESSAGE: usize = 128 << 10;
 const PORT: u16 = 5301;
 
 #[derive(Parser)]
-#[command(about = "haul, a bare send/recv loop, iperf3, iperf and nuttcp, interleaved in the lab (needs root)")]
+#[command(
+    about = "haul, a bare send/recv loop, iperf3, iperf and nuttcp, interleaved in the lab (needs root)"
+)]
 struct Args {
     /// Rounds per condition; the median of their ratios is printed
     #[arg(long, default_value_t = 7)]
@@ -103,7 +105,10 @@ impl Tool {
                 let binary = bench.haul.to_string_lossy();
                 (
                     with(&binary, &["serve", "--listen", &at, "--open"]),
-                    with(&binary, &["stream", &at, "--open", "--warmup", "0ms", "--time", &run, "--format", "json"]),
+                    with(
+                        &binary,
+                        &["stream", &at, "--open", "--warmup", "0ms", "--time", &run, "--format", "json"],
+                    ),
                 )
             }
             Self::Bare => {
@@ -172,7 +177,9 @@ fn run(args: &Args) -> Result<()> {
     let bench = Bench { own, haul, lab, span: Duration::from_secs_f64(span) };
     for netns in [&bench.lab.client, &bench.lab.server] {
         // The default here may be bbr, which paces a veth pair to a fifth of what it carries.
-        netns.run(|| fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "reno"))?.context("cannot choose reno")?;
+        netns
+            .run(|| fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "reno"))?
+            .context("cannot choose reno")?;
     }
     let mut order = Tool::ALL.to_vec();
     let mut random = SmallRng::seed_from_u64(1);
@@ -201,7 +208,8 @@ impl Bench {
         {
             netns
                 .run(|| {
-                    let wanted = ["tx-tcp-segmentation", "tx-generic-segmentation", "rx-gro"].map(|name| (name, on));
+                    let wanted =
+                        ["tx-tcp-segmentation", "tx-generic-segmentation", "rx-gro"].map(|name| (name, on));
                     ethtool::set_wanted(device.index, &device.name, &wanted)
                 })?
                 .context("cannot switch the offloads")?;
@@ -240,7 +248,8 @@ impl Bench {
         let table = self.lab.server.run(|| fs::read_to_string("/proc/thread-self/net/dev"))??;
         let name = format!("{}:", self.lab.server_dev.name);
         let line = table.lines().find_map(|line| line.trim_start().strip_prefix(&name));
-        let bytes = line.and_then(|line| line.split_whitespace().next()).context("the interface has no counters")?;
+        let bytes =
+            line.and_then(|line| line.split_whitespace().next()).context("the interface has no counters")?;
         Ok(bytes.parse()?)
     }
 }
@@ -276,7 +285,8 @@ fn print(offloads: bool, pinned: bool, figures: &BTreeMap<Tool, Vec<Figure>>) {
     for (tool, own) in figures {
         let ratios = |of: fn(&Figure) -> f64| -> String {
             let each: Vec<f64> = haul.iter().zip(own).map(|(haul, own)| of(haul) / of(own)).collect();
-            let (low, high) = each.iter().fold((f64::MAX, f64::MIN), |(low, high), &r| (low.min(r), high.max(r)));
+            let (low, high) =
+                each.iter().fold((f64::MAX, f64::MIN), |(low, high), &r| (low.min(r), high.max(r)));
             format!("{:.3} ({low:.2} … {high:.2})", median(each))
         };
         let rate = median(own.iter().map(|figure| figure.gbit_per_s).collect());

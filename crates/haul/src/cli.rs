@@ -191,7 +191,7 @@ pub(crate) enum Way {
 
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// One buffer, a fresh count written into every KiB of it before each send: no packet repeats
+    /// One buffer, a fresh count written into every 1,408 bytes before each send: no full packet repeats
     Stamped,
     /// 64 MiB of random bytes, walked
     Fresh,

@@ -43,13 +43,21 @@ fn read(path: &Path) -> Result<Option<Key>> {
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error).with_context(|| format!("cannot open the key file {}", path.display())),
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot open the key file {}", path.display()));
+        }
     };
-    let mode = file.metadata().with_context(|| format!("cannot inspect {}", path.display()))?.permissions().mode();
+    let mode =
+        file.metadata().with_context(|| format!("cannot inspect {}", path.display()))?.permissions().mode();
     if mode & 0o077 != 0 {
-        bail!("the key file {} can be read by others (mode {:o}): chmod 600 {0}", path.display(), mode & 0o777);
+        bail!(
+            "the key file {} can be read by others (mode {:o}): chmod 600 {0}",
+            path.display(),
+            mode & 0o777
+        );
     }
-    let text = io::read_to_string(file).with_context(|| format!("cannot read the key file {}", path.display()))?;
+    let text =
+        io::read_to_string(file).with_context(|| format!("cannot read the key file {}", path.display()))?;
     let key = text.trim().parse().with_context(|| format!("the key file {}", path.display()))?;
     Ok(Some(key))
 }
@@ -139,7 +147,8 @@ mod tests {
 
     #[test]
     fn a_key_that_is_none_is_refused_without_repeating_it() {
-        let trust = ClientTrust { key: KeyOptions { key: Some("s3cret".to_owned()), key_file: None }, open: false };
+        let trust =
+            ClientTrust { key: KeyOptions { key: Some("s3cret".to_owned()), key_file: None }, open: false };
         let error = format!("{:#}", of_client(&trust).err().expect("refused"));
         assert!(error.contains("--key") && !error.contains("s3cret"), "{error}");
     }

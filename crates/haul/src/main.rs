@@ -82,7 +82,12 @@ fn usage(error: &clap::Error) -> ExitCode {
     };
     let text = error.render().to_string();
     if asked_json {
-        let document = Start::now().failed(kind, arguments, Duration::ZERO, Failure { exit: 2, text: text.trim().to_owned() });
+        let document = Start::now().failed(
+            kind,
+            arguments,
+            Duration::ZERO,
+            Failure { exit: 2, text: text.trim().to_owned() },
+        );
         let output = Output { format: Format::Json, quiet: true };
         return measure::write(&document, &output).unwrap_or(ExitCode::from(2));
     }

@@ -86,7 +86,10 @@ fn confidence(level: f64) -> Result<f64, LabError> {
     if (0.5..1.0).contains(&level) {
         Ok(level)
     } else {
-        Err(LabError::Plan(format!("a confidence of {} % decides nothing: give 50 % to below 100 %", level * 100.0)))
+        Err(LabError::Plan(format!(
+            "a confidence of {} % decides nothing: give 50 % to below 100 %",
+            level * 100.0
+        )))
     }
 }
 
@@ -154,7 +157,8 @@ fn carry_out(order: Order, kind: Kind, output: &Output) -> Result<Measured> {
     state.recover(&showing.screen())?;
     let topology = Topology::open(&target, &trust, state.journal())?;
     let mut rig = LiveRig::connect(topology)?;
-    let mut watch = watcher(&showing, kind, plan.cells()[0].spec.interval.is_some() && output.format == Format::Text);
+    let mut watch =
+        watcher(&showing, kind, plan.cells()[0].spec.interval.is_some() && output.format == Format::Text);
     Ok(runner::run(&plan, &mut rig, &stop, &mut watch))
 }
 
@@ -178,12 +182,15 @@ fn watcher(showing: &Showing, kind: Kind, intervals: bool) -> impl FnMut(&Event<
         Event::Begins { number, of, arm, cell, left, .. } => {
             at = 0.0;
             let mut text = arm.map_or(String::new(), |arm| format!("{arm} "));
-            text.push_str(&cell.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", "));
+            text.push_str(
+                &cell.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", "),
+            );
             screen.progress(*number as u64 - 1, *of as u64, text, *left);
         }
         Event::Interval(interval) if intervals => {
             at += interval.seconds;
-            let retransmits = interval.retransmits.map_or(String::new(), |count| format!("  {count} retransmits"));
+            let retransmits =
+                interval.retransmits.map_or(String::new(), |count| format!("  {count} retransmits"));
             let rate = interval.bits_per_second / 1e9;
             screen.line(format!("{at:>8.2} s  {rate:>8.3} Gbit/s{retransmits}"));
         }
@@ -199,9 +206,11 @@ pub(crate) fn failure_of(error: &anyhow::Error) -> Failure {
 /// The exit code that belongs to an error: what the library says of its own, 1 for everything else.
 pub(crate) fn exit_of(error: &anyhow::Error) -> u8 {
     let lab = error.downcast_ref::<LabError>().map(LabError::exit);
-    lab.or_else(|| error.downcast_ref::<haul_workload::WorkloadError>().map(haul_workload::WorkloadError::exit))
-        .or_else(|| error.downcast_ref::<haul_wire::WireError>().map(|_| 2))
-        .unwrap_or(1)
+    lab.or_else(|| {
+        error.downcast_ref::<haul_workload::WorkloadError>().map(haul_workload::WorkloadError::exit)
+    })
+    .or_else(|| error.downcast_ref::<haul_wire::WireError>().map(|_| 2))
+    .unwrap_or(1)
 }
 
 /// Writes the document in the format asked for and gives its exit code, the same in every format.

@@ -104,7 +104,9 @@ fn show(shows: &Receiver<Show>, dropped: &AtomicU64, bar: bool) {
         }
         let lost = dropped.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            bar.suspend(|| say(&format!("({lost} lines were dropped: this output was not read fast enough)")));
+            bar.suspend(|| {
+                say(&format!("({lost} lines were dropped: this output was not read fast enough)"))
+            });
         }
     }
     bar.finish_and_clear();

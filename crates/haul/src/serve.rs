@@ -62,7 +62,9 @@ fn line(event: &ServeEvent) -> String {
     let time = humantime::format_rfc3339_seconds(SystemTime::now());
     let text = match event {
         ServeEvent::Opened { client } => format!("{client}: connected"),
-        ServeEvent::Run { client, what } | ServeEvent::RunEnded { client, what } => format!("{client}: {what}"),
+        ServeEvent::Run { client, what } | ServeEvent::RunEnded { client, what } => {
+            format!("{client}: {what}")
+        }
         ServeEvent::Closed { client, reason: None } => format!("{client}: done"),
         ServeEvent::Closed { client, reason: Some(reason) } => format!("{client}: ended: {reason}"),
         ServeEvent::TurnedAway { from, reason } => format!("{from}: turned away: {reason}"),

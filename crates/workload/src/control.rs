@@ -50,7 +50,16 @@ impl<R: Role> Conversation<R> {
         socket.set_nodelay(true).map_err(fault)?;
         let epoll = Epoll::new(1 + WATCHED)?;
         epoll.add(socket.as_fd(), 0, Interest::READ)?;
-        Ok(Self { socket, session, peer, epoll, writing: false, established: false, events: VecDeque::new(), failed: false })
+        Ok(Self {
+            socket,
+            session,
+            peer,
+            epoll,
+            writing: false,
+            established: false,
+            events: VecDeque::new(),
+            failed: false,
+        })
     }
 
     pub(crate) fn peer(&self) -> &str {

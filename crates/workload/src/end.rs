@@ -69,13 +69,20 @@ pub(crate) struct End {
 
 impl End {
     /// Starts this end's workers on connected sockets, one per flow, and leaves them at the gate.
-    pub(crate) fn prepare(spec: &StreamSpec, client: bool, sockets: Vec<TcpStream>, host: HostId) -> Result<Self> {
+    pub(crate) fn prepare(
+        spec: &StreamSpec,
+        client: bool,
+        sockets: Vec<TcpStream>,
+        host: HostId,
+    ) -> Result<Self> {
         let sender = client == (spec.direction == Direction::Send);
         let message = spec.message;
         let (ceiling, engine) = if sender {
             let ceiling = ceiling::of(message, spec.payload).ok();
             let payload = spec.payload;
-            let engine = Engine::prepare(sockets, spec.pin_of(client), move |flow| Sending::new(message, payload, flow))?;
+            let engine = Engine::prepare(sockets, spec.pin_of(client), move |flow| {
+                Sending::new(message, payload, flow)
+            })?;
             (ceiling, engine)
         } else {
             (None, Engine::prepare(sockets, spec.pin_of(client), move |_| Receiving::new(message))?)
@@ -139,7 +146,9 @@ impl End {
     fn look(&mut self, cut: bool) -> Option<IntervalReport> {
         let now = clock::now();
         let mut interval = None;
-        if let Some(recorder) = self.recorder.as_mut().filter(|recorder| cut || recorder.next().is_some_and(|due| due <= now)) {
+        if let Some(recorder) =
+            self.recorder.as_mut().filter(|recorder| cut || recorder.next().is_some_and(|due| due <= now))
+        {
             self.engine.bytes(&mut self.bytes);
             // TCP_INFO takes the socket's lock: with intervals it is read at each look, otherwise at the edges only.
             let retransmits = (self.sender && self.interval.is_some())
@@ -212,9 +221,10 @@ impl End {
         }
         self.engine.bytes(&mut self.bytes);
         let start = MonoNanos::default();
-        let recorder = self.recorder.take().unwrap_or_else(|| {
-            Recorder::new(start, Duration::ZERO, Duration::ZERO, None, self.bytes.len())
-        });
+        let recorder = self
+            .recorder
+            .take()
+            .unwrap_or_else(|| Recorder::new(start, Duration::ZERO, Duration::ZERO, None, self.bytes.len()));
         let (window_start, window_end) = recorder.window();
         let mut flows: Vec<FlowReport> = recorder
             .flows()
@@ -237,7 +247,9 @@ impl End {
             flow.last = flow.last.map(|last| last.min(end.at));
         }
         let (cpu, cpu_reason) = match (self.opening.as_ref(), self.closing.as_ref()) {
-            (Some(Edge { host: Ok(then), .. }), Some(Edge { host: Ok(now), .. })) => (Some(now.since(then)), None),
+            (Some(Edge { host: Ok(then), .. }), Some(Edge { host: Ok(now), .. })) => {
+                (Some(now.since(then)), None)
+            }
             (Some(Edge { host: Err(error), .. }), _) | (_, Some(Edge { host: Err(error), .. })) => {
                 (None, Some(error.to_string()))
             }
@@ -297,8 +309,9 @@ impl End {
             return (at < closes).then(|| error.to_string());
         }
         let early = closes.since(at);
-        (early > self.window.mul_f64(EARLY_END))
-            .then(|| format!("the sender closed it {:.2} s before the end of the window", early.as_secs_f64()))
+        (early > self.window.mul_f64(EARLY_END)).then(|| {
+            format!("the sender closed it {:.2} s before the end of the window", early.as_secs_f64())
+        })
     }
 }
 

@@ -167,10 +167,23 @@ impl Engine {
         let counters: Vec<Arc<Counter>> = sockets.iter().map(|_| Arc::default()).collect();
         let (gate, stop) = (Arc::new(Gate::default()), Arc::new(AtomicBool::new(false)));
         let (ends_tx, ends) = mpsc::channel();
-        let (bell, ring) = UnixStream::pair().map_err(|error| WorkloadError::os("create", "the workers' bell", error))?;
-        bell.set_nonblocking(true).map_err(|error| WorkloadError::os("prepare", "the workers' bell", error))?;
-        ring.set_nonblocking(true).map_err(|error| WorkloadError::os("prepare", "the workers' bell", error))?;
-        let mut engine = Self { sockets, counters, workers: Vec::new(), threads: Vec::new(), gate, stop, ends, bell, ended: Vec::new() };
+        let (bell, ring) =
+            UnixStream::pair().map_err(|error| WorkloadError::os("create", "the workers' bell", error))?;
+        bell.set_nonblocking(true)
+            .map_err(|error| WorkloadError::os("prepare", "the workers' bell", error))?;
+        ring.set_nonblocking(true)
+            .map_err(|error| WorkloadError::os("prepare", "the workers' bell", error))?;
+        let mut engine = Self {
+            sockets,
+            counters,
+            workers: Vec::new(),
+            threads: Vec::new(),
+            gate,
+            stop,
+            ends,
+            bell,
+            ended: Vec::new(),
+        };
         let work = Arc::new(work);
         let (ready_tx, ready) = mpsc::channel();
         for lane in 0..lanes {
@@ -183,11 +196,14 @@ impl Engine {
             }
             let shares: Vec<_> = mine
                 .iter()
-                .map(|&index| (index, Arc::clone(&engine.sockets[index]), Arc::clone(&engine.counters[index])))
+                .map(|&index| {
+                    (index, Arc::clone(&engine.sockets[index]), Arc::clone(&engine.counters[index]))
+                })
                 .collect();
             let (gate, stop, ends, ready) =
                 (Arc::clone(&engine.gate), Arc::clone(&engine.stop), ends_tx.clone(), ready_tx.clone());
-            let bell = ring.try_clone().map_err(|error| WorkloadError::os("create", "the workers' bell", error))?;
+            let bell =
+                ring.try_clone().map_err(|error| WorkloadError::os("create", "the workers' bell", error))?;
             let work = Arc::clone(&work);
             let cpu: Option<CpuList> = pin.map(|pin| pin.cpus().iter().copied().skip(lane).take(1).collect());
             let thread = std::thread::Builder::new()
@@ -204,7 +220,8 @@ impl Engine {
                     });
                     match made {
                         Ok(flows) => {
-                            let _ = ready.send(Ok((lane, thread::current_tid(), thread::affinity_of_current())));
+                            let _ =
+                                ready.send(Ok((lane, thread::current_tid(), thread::affinity_of_current())));
                             Shift { flows, gate, stop, ends, bell }.run();
                         }
                         Err(error) => drop(ready.send(Err(error))),
@@ -215,9 +232,8 @@ impl Engine {
         }
         drop(ready_tx);
         for _ in 0..lanes {
-            let (lane, tid, affinity) = ready.recv_timeout(READY_LIMIT).map_err(|_| WorkloadError::Slow {
-                what: "worker threads to make their buffers",
-                after: READY_LIMIT,
+            let (lane, tid, affinity) = ready.recv_timeout(READY_LIMIT).map_err(|_| {
+                WorkloadError::Slow { what: "worker threads to make their buffers", after: READY_LIMIT }
             })??;
             engine.workers.push((lane, Worker { tid, affinity }));
         }
@@ -383,7 +399,9 @@ fn together<W: Work>(
             Err(_) => break,
         }
         for &token in &ready {
-            let Some(slot) = usize::try_from(token).ok().and_then(|token| slots.get_mut(token)) else { continue };
+            let Some(slot) = usize::try_from(token).ok().and_then(|token| slots.get_mut(token)) else {
+                continue;
+            };
             let Some((index, socket, counter, work)) = slot else { continue };
             let result = match work.step(socket.as_fd()) {
                 Ok(Moved::Bytes(bytes)) => {

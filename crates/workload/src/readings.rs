@@ -42,9 +42,11 @@ pub fn validity(outcome: &RunOutcome) -> Result<(), String> {
         return Err("the run ended before its window opened: shorten --warmup or lengthen --time".to_owned());
     }
     if receiver.window_bytes() == 0 {
-        return Err("not one byte reached the receiver in the window: is the data path filtered between the ends? \
+        return Err(
+            "not one byte reached the receiver in the window: is the data path filtered between the ends? \
                     (control and data use the same port)"
-            .to_owned());
+                .to_owned(),
+        );
     }
     let overlap = overlap(receiver);
     if overlap < MIN_OVERLAP {
@@ -225,7 +227,9 @@ fn demand_of_host(end: &EndReport, scope: Scope, moved: u64) -> Reading {
 fn retransmits(sender: &EndReport) -> Reading {
     let counts: Option<u64> = sender.flows.iter().map(|flow| flow.window_retransmits).sum();
     match counts {
-        Some(count) => Reading::count(Metric::Retransmits, Scope::Sender, count, "TCP_INFO, difference over the window"),
+        Some(count) => {
+            Reading::count(Metric::Retransmits, Scope::Sender, count, "TCP_INFO, difference over the window")
+        }
         None => Reading::absent(
             Metric::Retransmits,
             Scope::Sender,
@@ -253,7 +257,9 @@ fn tcp_info(readings: &mut Vec<Reading>, sender: &EndReport) {
     ] {
         readings.push(match value {
             Some(value) => Reading::real(metric, Scope::Sender, value, "TCP_INFO"),
-            None => Reading::absent(metric, Scope::Sender, "TCP_INFO", "the sender's kernel did not report it"),
+            None => {
+                Reading::absent(metric, Scope::Sender, "TCP_INFO", "the sender's kernel did not report it")
+            }
         });
     }
 }
@@ -264,7 +270,9 @@ pub fn effective(spec: &StreamSpec, outcome: &RunOutcome) -> serde_json::Value {
     let end = |report: &EndReport| {
         let socket = report.flows.first().and_then(|flow| flow.socket.as_ref());
         let same = report.flows.iter().all(|flow| match (socket, flow.socket.as_ref()) {
-            (Some(a), Some(b)) => a.sndbuf == b.sndbuf && a.rcvbuf == b.rcvbuf && a.mss == b.mss && a.cc == b.cc,
+            (Some(a), Some(b)) => {
+                a.sndbuf == b.sndbuf && a.rcvbuf == b.rcvbuf && a.mss == b.mss && a.cc == b.cc
+            }
             _ => false,
         });
         json!({
@@ -292,7 +300,10 @@ fn doubts(spec: &StreamSpec, outcome: &RunOutcome) -> Vec<Doubt> {
     let free: Vec<&str> = [("client", &outcome.client), ("server", &outcome.server)]
         .into_iter()
         .filter(|(_, report)| {
-            report.threads.iter().any(|thread| thread.affinity.as_ref().is_none_or(|cpus| cpus.cpus().len() > 1))
+            report
+                .threads
+                .iter()
+                .any(|thread| thread.affinity.as_ref().is_none_or(|cpus| cpus.cpus().len() > 1))
         })
         .map(|(end, _)| end)
         .collect();
@@ -308,11 +319,15 @@ fn doubts(spec: &StreamSpec, outcome: &RunOutcome) -> Vec<Doubt> {
     }
     clamped(&mut doubts, spec, outcome);
     if let Some(bytes) = sender.ceiling {
-        let rate = sender.window_bytes() as f64 / sender.window().as_secs_f64() / sender.threads.len().max(1) as f64;
+        let rate =
+            sender.window_bytes() as f64 / sender.window().as_secs_f64() / sender.threads.len().max(1) as f64;
         if rate > bytes * CEILING_SHARE {
             doubts.push(Doubt::new(
                 DoubtId::ToolLimited,
-                format!("each sending thread reached {:.0} % of what the send loop alone can do", rate / bytes * 100.0),
+                format!(
+                    "each sending thread reached {:.0} % of what the send loop alone can do",
+                    rate / bytes * 100.0
+                ),
             ));
         }
     }
@@ -334,7 +349,10 @@ fn doubts(spec: &StreamSpec, outcome: &RunOutcome) -> Vec<Doubt> {
         {
             doubts.push(Doubt::new(
                 DoubtId::Steal,
-                format!("{:.2} s of CPU time were stolen in a window of {window:.2} s", cpu.steal.as_secs_f64()),
+                format!(
+                    "{:.2} s of CPU time were stolen in a window of {window:.2} s",
+                    cpu.steal.as_secs_f64()
+                ),
             ));
         }
         if !end.drained {
@@ -363,7 +381,10 @@ fn clamped(doubts: &mut Vec<Doubt>, spec: &StreamSpec, outcome: &RunOutcome) {
         for clamp in socket.clamped(&spec.sockets()) {
             doubts.push(Doubt::new(
                 DoubtId::BufferClamped,
-                format!("{end}: {} of {} asked for, {} given (limit: {})", clamp.buffer, clamp.asked, clamp.got, clamp.sysctl),
+                format!(
+                    "{end}: {} of {} asked for, {} given (limit: {})",
+                    clamp.buffer, clamp.asked, clamp.got, clamp.sysctl
+                ),
             ));
         }
     }

@@ -272,7 +272,11 @@ mod tests {
                 let (start, end) = done.window();
                 let total: u64 = done.flows().iter().map(FlowMarks::window_bytes).sum();
                 let intervals = done.into_intervals();
-                assert_eq!(intervals.iter().map(|i| i.bytes).sum::<u64>(), total, "late {late} interval {interval}");
+                assert_eq!(
+                    intervals.iter().map(|i| i.bytes).sum::<u64>(),
+                    total,
+                    "late {late} interval {interval}"
+                );
                 assert_eq!(intervals.first().map(|i| i.start), Some(start));
                 assert_eq!(intervals.last().map(|i| i.end), Some(end));
                 assert!(intervals.windows(2).all(|pair| pair[0].end == pair[1].start));

@@ -196,7 +196,8 @@ impl Server {
                             if sessions.len() < room {
                                 sessions.extend(session::start(&shared, stream, session, from));
                             } else {
-                                let reason = "more clients are waiting than this server has room for".to_owned();
+                                let reason =
+                                    "more clients are waiting than this server has room for".to_owned();
                                 shared.tell(ServeEvent::TurnedAway { from, reason });
                             }
                         }
@@ -238,7 +239,9 @@ fn accept(
         let (stream, from) = match listener.accept() {
             Ok(accepted) => accepted,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) =>
+            {
                 continue;
             }
             Err(error) => {
@@ -250,7 +253,9 @@ fn accept(
                 return;
             }
         };
-        if stream.set_nonblocking(true).is_err() || epoll.add(stream.as_fd(), *next_slot, Interest::READ).is_err() {
+        if stream.set_nonblocking(true).is_err()
+            || epoll.add(stream.as_fd(), *next_slot, Interest::READ).is_err()
+        {
             continue;
         }
         if pending.len() >= PENDING {
@@ -311,7 +316,10 @@ fn hear(shared: &Shared, epoll: &Epoll, mut one: Pending) -> Heard {
             Heard::Done
         }
         Arrival::Foreign(found) => {
-            shared.tell(ServeEvent::TurnedAway { from: one.from, reason: format!("it is not haul: found {found}") });
+            shared.tell(ServeEvent::TurnedAway {
+                from: one.from,
+                reason: format!("it is not haul: found {found}"),
+            });
             Heard::Done
         }
         Arrival::Refused(error) => {

@@ -157,7 +157,8 @@ impl Session {
             body: body(&Prepare::Stream(spec.clone()))?,
         })?;
         let Message::Prepared { .. } = answer else { return Err(unexpected(&self.talk, &answer)) };
-        let prepared = self.connect_flows(spec, run).and_then(|flows| End::prepare(spec, true, flows, self.own.clone()));
+        let prepared =
+            self.connect_flows(spec, run).and_then(|flows| End::prepare(spec, true, flows, self.own.clone()));
         let mut end = match prepared {
             Ok(end) => end,
             Err(error) => {
@@ -215,7 +216,10 @@ impl Session {
         }
         let at = clock::now().after(START_MARGIN.max(self.offset.error * 4));
         end.start(at);
-        self.talk.send(&Message::Start { run, at_ns: at.0.saturating_add_signed(self.offset.server_minus_client_ns) })?;
+        self.talk.send(&Message::Start {
+            run,
+            at_ns: at.0.saturating_add_signed(self.offset.server_minus_client_ns),
+        })?;
         self.talk.watch(end.bell())?;
         self.talk.watch(stop.as_fd())?;
         let (mut stopped, mut over) = (false, false);
@@ -275,7 +279,9 @@ fn read<T: serde::de::DeserializeOwned>(talk: &Conversation<Client>, body: &Body
 fn unexpected(talk: &Conversation<Client>, message: &Message) -> WorkloadError {
     let peer = talk.peer().to_owned();
     match message {
-        Message::Failed { call, reason, .. } => WorkloadError::Peer { peer, call: call.clone(), reason: reason.clone() },
+        Message::Failed { call, reason, .. } => {
+            WorkloadError::Peer { peer, call: call.clone(), reason: reason.clone() }
+        }
         Message::Closed { reason } => WorkloadError::Lost {
             peer,
             phase: "in the session",
@@ -304,7 +310,8 @@ fn estimate_offset(talk: &mut Conversation<Client>) -> Result<ClockOffset> {
         let middle = sent.after(trip / 2);
         let error = trip / 2;
         if best.is_none_or(|best| error < best.error) {
-            best = Some(ClockOffset { server_minus_client_ns: difference(MonoNanos(server_ns), middle), error });
+            best =
+                Some(ClockOffset { server_minus_client_ns: difference(MonoNanos(server_ns), middle), error });
         }
     }
     best.ok_or(WorkloadError::Slow { what: "the server's clock", after: Duration::ZERO })

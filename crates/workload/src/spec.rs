@@ -42,8 +42,8 @@ pub enum Direction {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Payload {
-    /// One random buffer, with a fresh 64-bit count written into every KiB of it before each send: no packet's payload
-    /// repeats, and the source stays in cache as it does for a program that has just made its data.
+    /// One random buffer, with a fresh 64-bit count written into every 1,408 bytes of it before each send: no full
+    /// packet's payload repeats, and the source stays in cache as it does for a program that has just made its data.
     #[default]
     Stamped,
     /// 64 MiB of random data, walked: nothing repeats within that span, and the source comes from memory or the last
@@ -138,7 +138,9 @@ pub enum SpecError {
     #[error("a window of {0:?}: give 10ms to 24h, warm-up included")]
     Window(Duration),
     /// An interval that does not divide the window sensibly.
-    #[error("an interval of {0:?}: give at least 10ms, not more than the window, and not more than 100,000 of them")]
+    #[error(
+        "an interval of {0:?}: give at least 10ms, not more than the window, and not more than 100,000 of them"
+    )]
     Interval(Duration),
     /// A name that cannot be a congestion control.
     #[error("'{0}' is no congestion control's name")]
@@ -191,7 +193,9 @@ impl StreamSpec {
         }
         // The kernel's own limit is TCP_CA_NAME_MAX, 16 bytes with the terminating zero (include/net/tcp.h).
         if let Some(cc) = &self.cc
-            && (cc.is_empty() || cc.len() > 15 || !cc.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-'))
+            && (cc.is_empty()
+                || cc.len() > 15
+                || !cc.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-'))
         {
             return Err(SpecError::Cc(cc.clone()));
         }

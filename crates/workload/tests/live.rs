@@ -38,7 +38,9 @@ impl Serving {
         let events: Arc<Mutex<Vec<ServeEvent>>> = Arc::default();
         let (seen, own) = (Arc::clone(&events), stop.clone());
         let thread = std::thread::spawn(move || {
-            server.run(&own, Arc::new(move |event| seen.lock().expect("events").push(event.clone()))).expect("serve");
+            server
+                .run(&own, Arc::new(move |event| seen.lock().expect("events").push(event.clone())))
+                .expect("serve");
         });
         Self { addr, key, stop, thread: Some(thread), events }
     }
@@ -82,7 +84,8 @@ fn run(session: &mut Session, spec: &StreamSpec) -> RunOutcome {
 
 fn value(spec: &StreamSpec, outcome: &RunOutcome, metric: Metric, scope: Scope) -> f64 {
     let (readings, _) = readings::of(spec, outcome);
-    let reading = readings.iter().find(|r| r.metric == metric && r.scope == scope).expect("the reading is there");
+    let reading =
+        readings.iter().find(|r| r.metric == metric && r.scope == scope).expect("the reading is there");
     reading.value.unwrap_or_else(|| panic!("{metric} {scope}: {:?}", reading.reason)).as_f64()
 }
 
@@ -146,12 +149,19 @@ fn intervals_come_from_the_receiver_and_sum_to_its_window() {
         let mut shown = Vec::new();
         let stop = Stop::never().expect("stop");
         let outcome = session.stream(&spec, &stop, &mut |interval| shown.push(*interval)).expect("run");
-        assert_eq!(shown, outcome.receiver().intervals, "what was shown while it ran is what is in the report");
+        assert_eq!(
+            shown,
+            outcome.receiver().intervals,
+            "what was shown while it ran is what is in the report"
+        );
         assert!(shown.len() >= 4, "{shown:?}");
         assert_eq!(shown.iter().map(|i| i.bytes).sum::<u64>(), outcome.receiver().window_bytes());
         let sent: u64 = outcome.sender().intervals.iter().map(|i| i.bytes).sum();
         assert_eq!(sent, outcome.sender().window_bytes());
-        assert!(outcome.sender().intervals.iter().all(|i| i.retransmits.is_some()), "the sender counts retransmits");
+        assert!(
+            outcome.sender().intervals.iter().all(|i| i.retransmits.is_some()),
+            "the sender counts retransmits"
+        );
     }
 }
 
@@ -198,8 +208,7 @@ fn cost_on_a_shared_host_is_told_apart_by_thread_and_never_doubled() {
     assert!(busy <= 0.52 * cpus, "more CPU time than there is");
     assert!(sender + receiver < busy + 0.1, "the threads cannot have used more than the host");
     let (readings, _) = readings::of(&spec, &outcome);
-    let system: Vec<_> =
-        readings.iter().filter(|r| r.metric == Metric::CpuBusy).map(|r| r.scope).collect();
+    let system: Vec<_> = readings.iter().filter(|r| r.metric == Metric::CpuBusy).map(|r| r.scope).collect();
     assert_eq!(system, [Scope::SharedHost], "the whole host is shown once");
 }
 
@@ -280,7 +289,8 @@ fn silent_and_foreign_connections_do_not_hold_up_a_client() {
     use std::io::{Read as _, Write as _};
     use std::net::TcpStream;
     let server = Serving::new(1);
-    let silent: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(server.addr).expect("connect")).collect();
+    let silent: Vec<TcpStream> =
+        (0..100).map(|_| TcpStream::connect(server.addr).expect("connect")).collect();
     for hello in [
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".as_slice(),
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",

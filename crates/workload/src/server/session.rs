@@ -82,7 +82,9 @@ fn admit<'a>(
     from: SocketAddr,
 ) -> Result<Option<Session<'a>>> {
     let (host, user) = match talk.answer()? {
-        Message::Open { host, user, .. } => (haul_wire::error::printable(&host), haul_wire::error::printable(&user)),
+        Message::Open { host, user, .. } => {
+            (haul_wire::error::printable(&host), haul_wire::error::printable(&user))
+        }
         _ => return Ok(None),
     };
     let who = match (user.as_str(), host.as_str()) {
@@ -94,13 +96,17 @@ fn admit<'a>(
     let mut holders = shared.holders();
     if holders.len() >= limit as usize {
         let oldest = holders.iter().min_by_key(|holder| holder.since);
-        let (holder, since_s) = oldest.map_or((String::new(), 0), |it| (it.who.clone(), seconds_since(it.since)));
+        let (holder, since_s) =
+            oldest.map_or((String::new(), 0), |it| (it.who.clone(), seconds_since(it.since)));
         drop(holders);
         let text = format!(
             "it is busy: {holder} holds {} since {since_s} s; try again later, or raise --sessions there",
             if limit == 1 { "its only session".to_owned() } else { format!("one of its {limit} sessions") }
         );
-        talk.send(&Message::Refused { reason: Refusal::Busy { holder, since_s, limit }, text: text.clone() })?;
+        talk.send(&Message::Refused {
+            reason: Refusal::Busy { holder, since_s, limit },
+            text: text.clone(),
+        })?;
         shared.tell(ServeEvent::TurnedAway { from, reason: text });
         return Ok(None);
     }
@@ -131,9 +137,9 @@ fn admit<'a>(
 /// Sixteen bytes from the kernel: who cannot see the control connection cannot guess them.
 fn fresh_token() -> Result<Token> {
     let mut bytes = [0; 16];
-    rand::rngs::SysRng
-        .try_fill_bytes(&mut bytes)
-        .map_err(|error| WorkloadError::os("read", "random bytes for a session's token", std::io::Error::other(error)))?;
+    rand::rngs::SysRng.try_fill_bytes(&mut bytes).map_err(|error| {
+        WorkloadError::os("read", "random bytes for a session's token", std::io::Error::other(error))
+    })?;
     Ok(Token::from_random(bytes))
 }
 
@@ -141,9 +147,19 @@ fn fresh_token() -> Result<Token> {
 enum State {
     Idle,
     /// Waiting for the flows of a run.
-    Gathering { run: RunId, spec: Box<StreamSpec>, flows: Vec<Option<TcpStream>>, missing: usize },
+    Gathering {
+        run: RunId,
+        spec: Box<StreamSpec>,
+        flows: Vec<Option<TcpStream>>,
+        missing: usize,
+    },
     /// A run with all its flows.
-    Run { run: RunId, receiver: bool, end: Box<End>, collect: bool },
+    Run {
+        run: RunId,
+        receiver: bool,
+        end: Box<End>,
+        collect: bool,
+    },
 }
 
 struct Session<'a> {
@@ -208,10 +224,12 @@ impl Session<'_> {
                 Ok(found) => Message::FingerprintIs { body: body(&found)? },
                 Err(error) => failed("read its fingerprint", None, &error),
             },
-            Message::Settings { apply, allow_side_effects } => match self.apply(talk, &apply, allow_side_effects) {
-                Ok(applied) => Message::SettingsApplied { body: body(&applied)? },
-                Err(error) => failed("change its settings", None, &error),
-            },
+            Message::Settings { apply, allow_side_effects } => {
+                match self.apply(talk, &apply, allow_side_effects) {
+                    Ok(applied) => Message::SettingsApplied { body: body(&applied)? },
+                    Err(error) => failed("change its settings", None, &error),
+                }
+            }
             Message::RestoreSettings => match self.tuner.as_mut().map_or(Ok(()), Tuner::restore) {
                 Ok(()) => Message::SettingsApplied { body: Body::none() },
                 Err(error) => failed("put its settings back", None, &error.into()),
@@ -226,7 +244,11 @@ impl Session<'_> {
                     self.mark_running(true);
                     Message::Started { run }
                 }
-                _ => failed("start the run", Some(run), &WorkloadError::Invalid("its flows are not there".to_owned())),
+                _ => failed(
+                    "start the run",
+                    Some(run),
+                    &WorkloadError::Invalid("its flows are not there".to_owned()),
+                ),
             },
             Message::Stop { .. } => {
                 match &mut self.state {
@@ -241,7 +263,11 @@ impl Session<'_> {
                     *collect = true;
                     return Ok(true);
                 }
-                _ => failed("report on the run", Some(run), &WorkloadError::Invalid("there is none".to_owned())),
+                _ => failed(
+                    "report on the run",
+                    Some(run),
+                    &WorkloadError::Invalid("there is none".to_owned()),
+                ),
             },
             Message::Close => {
                 let restored = self.tuner.as_mut().map_or(Ok(()), Tuner::restore);
@@ -297,9 +323,8 @@ impl Session<'_> {
     }
 
     fn prepare(&mut self, run: RunId, flows: u32, asked: &Body) -> Result<()> {
-        let Prepare::Stream(spec) = asked
-            .read()
-            .map_err(|source| WorkloadError::Control { peer: self.who.clone(), source })?;
+        let Prepare::Stream(spec) =
+            asked.read().map_err(|source| WorkloadError::Control { peer: self.who.clone(), source })?;
         spec.check()?;
         if flows != spec.flows {
             return Err(WorkloadError::Invalid(format!("{flows} flows announced, {} specified", spec.flows)));
@@ -319,7 +344,8 @@ impl Session<'_> {
             // A flow of another run, a second one of the same number or one too many is closed: it is lost or a lie.
             if let State::Gathering { run, flows, missing, .. } = &mut self.state
                 && hello.run == *run
-                && let Some(place @ None) = usize::try_from(hello.flow.0).ok().and_then(|flow| flows.get_mut(flow))
+                && let Some(place @ None) =
+                    usize::try_from(hello.flow.0).ok().and_then(|flow| flows.get_mut(flow))
             {
                 *place = Some(stream);
                 *missing -= 1;
