@@ -2,6 +2,7 @@
 //!
 //! Help says when to use an option, not only what it is. Values with a grammar of their own (sweeps, arms, targets) stay
 //! text here and are read by haul-lab, so that a plan file and the command line cannot disagree about them.
+#![expect(clippy::doc_markdown, reason = "the doc comments are the help text, where backticks would show")]
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;

@@ -134,14 +134,14 @@ mod tests {
         let file = directory.path().join("key");
         of_server(&options(&file)).expect("made");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("chmod");
-        let error = of_server(&options(&file)).err().expect("refused").to_string();
+        let error = of_server(&options(&file)).map(|_| ()).expect_err("refused").to_string();
         assert!(error.contains("chmod 600"), "{error}");
     }
 
     #[test]
     fn a_missing_key_file_is_an_error_for_a_client_that_names_it() {
         let trust = ClientTrust { key: options(Path::new("/nonexistent/key")), open: false };
-        let error = of_client(&trust).err().expect("refused").to_string();
+        let error = of_client(&trust).expect_err("refused").to_string();
         assert!(error.contains("does not exist"), "{error}");
     }
 
@@ -149,7 +149,7 @@ mod tests {
     fn a_key_that_is_none_is_refused_without_repeating_it() {
         let trust =
             ClientTrust { key: KeyOptions { key: Some("s3cret".to_owned()), key_file: None }, open: false };
-        let error = format!("{:#}", of_client(&trust).err().expect("refused"));
+        let error = format!("{:#}", of_client(&trust).expect_err("refused"));
         assert!(error.contains("--key") && !error.contains("s3cret"), "{error}");
     }
 }

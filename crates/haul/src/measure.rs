@@ -21,7 +21,7 @@ use haul_lab::runner::{self, Event, Measured};
 use haul_lab::topology::{Target, Topology};
 use haul_lab::{Arm, Axis, LabError, Plan, Rules, demo, option};
 use haul_results::record::{Document, Failure, Kind, Status};
-use haul_results::text::{self, Layout, Style, Width};
+use haul_results::text::{self, Demonstration, Layout, Style, Width};
 use haul_results::{ResultsError, json};
 use haul_stats::Decide;
 use haul_wire::Trust;
@@ -31,6 +31,25 @@ use crate::cli::{self, Content, Format, Output, Way, Workload};
 use crate::key;
 use crate::screen::{Screen, Showing, say};
 use crate::state::State;
+
+/// What `haul demo` asks, and where it leads.
+const DEMONSTRATION: Demonstration<'static> = Demonstration {
+    doing: "Turning tx-nocache-copy on",
+    null: haul_lab::plan::NULL_ARM,
+    next: &[
+        (
+            "haul demo --format json",
+            "the same with every run, both ends' CPU, the options in force and all doubts",
+        ),
+        (
+            "haul ab stream lab --cc reno --pin 0,1 --time 1s --warmup 200ms --arm off:nic.tso=off --arm on:nic.tso=on \
+             --allow-side-effects",
+            "the question of your choice: any NIC feature, or workload options as in opt.message=1K",
+        ),
+        ("haul stream lab --cc reno --message 1K..256K*2", "one stream over the sizes of its messages"),
+        ("haul serve, and on another host: haul stream THIS-HOST --key KEY", "a real network"),
+    ],
+};
 
 /// What is to be measured, once the arguments are understood.
 struct Order {
@@ -124,10 +143,10 @@ fn workload(args: &Workload) -> Result<(StreamSpec, Vec<Axis>), LabError> {
     ];
     for (name, values) in swept {
         let Some(values) = values else { continue };
-        let axis = Axis::parse(name, values)?;
-        match axis.values.as_slice() {
+        let parsed = Axis::parse(name, values)?;
+        match parsed.values.as_slice() {
             [only] => option::set(&mut spec, name, &only.to_string())?,
-            _ => axes.push(axis),
+            _ => axes.push(parsed),
         }
     }
     spec.check().map_err(haul_workload::WorkloadError::from)?;
@@ -157,13 +176,19 @@ fn carry_out(order: Order, kind: Kind, output: &Output) -> Result<Measured> {
     state.recover(&showing.screen())?;
     let topology = Topology::open(&target, &trust, state.journal())?;
     let mut rig = LiveRig::connect(topology)?;
-    let mut watch =
-        watcher(&showing, kind, plan.cells()[0].spec.interval.is_some() && output.format == Format::Text);
+    let intervals =
+        plan.cells().iter().any(|cell| cell.spec.interval.is_some()) && output.format == Format::Text;
+    let mut watch = watcher(&showing, kind, intervals, plan.cells().len() > 1);
     Ok(runner::run(&plan, &mut rig, &stop, &mut watch))
 }
 
 /// Shows what happens while a plan runs.
-fn watcher(showing: &Showing, kind: Kind, intervals: bool) -> impl FnMut(&Event<'_>) + Send + use<> {
+fn watcher(
+    showing: &Showing,
+    kind: Kind,
+    intervals: bool,
+    swept: bool,
+) -> impl FnMut(&Event<'_>) + Send + use<> {
     let screen = showing.screen();
     if kind == Kind::Demo {
         screen.line(
@@ -177,15 +202,13 @@ fn watcher(showing: &Showing, kind: Kind, intervals: bool) -> impl FnMut(&Event<
     move |event| match event {
         Event::Checking { arm } => {
             let text = arm.map_or("trying the path".to_owned(), |arm| format!("trying arm {arm}"));
-            screen.progress(0, 0, text, std::time::Duration::ZERO);
+            screen.progress(0, 0, text, None);
         }
         Event::Begins { number, of, arm, cell, left, .. } => {
             at = 0.0;
-            let mut text = arm.map_or(String::new(), |arm| format!("{arm} "));
-            text.push_str(
-                &cell.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", "),
-            );
-            screen.progress(*number as u64 - 1, *of as u64, text, *left);
+            let levels = cell.iter().filter(|_| swept).map(|(name, value)| format!("{name} {value}"));
+            let text = arm.map(ToOwned::to_owned).into_iter().chain(levels).collect::<Vec<_>>().join(", ");
+            screen.progress(*number as u64 - 1, *of as u64, text, Some(*left));
         }
         Event::Interval(interval) if intervals => {
             at += interval.seconds;
@@ -223,6 +246,9 @@ pub(crate) fn write(document: &Document, output: &Output) -> Result<ExitCode> {
     let stdout = io::stdout().lock();
     let written = match output.format {
         Format::Json => json::write(document, stdout),
+        Format::Text if document.kind == Kind::Demo => {
+            print(&text::demonstration(document, &DEMONSTRATION, layout())).map_err(ResultsError::Write)
+        }
         Format::Text => print(&text::document(document, layout())).map_err(ResultsError::Write),
     };
     match written {

@@ -21,7 +21,7 @@ const LAST_WORDS: Duration = Duration::from_millis(300);
 
 enum Show {
     Line(String),
-    Progress { done: u64, of: u64, text: String, left: Duration },
+    Progress { done: u64, of: u64, text: String, left: Option<Duration> },
     Done,
 }
 
@@ -56,7 +56,7 @@ impl Screen {
     }
 
     /// Shows how far things are.
-    pub(crate) fn progress(&self, done: u64, of: u64, text: String, left: Duration) {
+    pub(crate) fn progress(&self, done: u64, of: u64, text: String, left: Option<Duration>) {
         self.put(Show::Progress { done, of, text, left });
     }
 
@@ -98,14 +98,16 @@ fn show(shows: &Receiver<Show>, dropped: &AtomicU64, bar: bool) {
             Show::Progress { done, of, text, left } => {
                 bar.set_length(of);
                 bar.set_position(done);
-                bar.set_message(format!("{text}, {} left", brief(left)));
+                let left = left.map(|left| format!("{} left", brief(left)));
+                let said = [text, left.unwrap_or_default()].into_iter().filter(|part| !part.is_empty());
+                bar.set_message(said.collect::<Vec<_>>().join(", "));
             }
             Show::Done => break,
         }
         let lost = dropped.swap(0, Ordering::Relaxed);
         if lost > 0 {
             bar.suspend(|| {
-                say(&format!("({lost} lines were dropped: this output was not read fast enough)"))
+                say(&format!("({lost} lines were dropped: this output was not read fast enough)"));
             });
         }
     }
@@ -119,7 +121,7 @@ pub(crate) fn say(text: &str) {
 
 /// A length of time for people: `42 s`, `3 min 20 s`, `2 h 5 min`.
 pub(crate) fn brief(length: Duration) -> String {
-    let seconds = length.as_secs_f64().ceil() as u64;
+    let seconds = length.as_millis().div_ceil(1000);
     match seconds {
         0..120 => format!("{seconds} s"),
         120..7200 => format!("{} min {} s", seconds / 60, seconds % 60),

@@ -288,7 +288,7 @@ impl<'a> Experiment<'a> {
             index: u32::try_from(self.runs.len()).unwrap_or(u32::MAX),
             arm: arm.map(|arm| arm.name.clone()),
             block: arm.map(|_| slot.block),
-            cell: verdicts::recorded(&cell.levels),
+            cell: cell.levels.clone(),
             status: Status::Complete,
             failure: None,
             at_s: began.since(self.started).as_secs_f64(),

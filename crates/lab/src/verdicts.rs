@@ -11,11 +11,10 @@
 
 use std::collections::BTreeMap;
 
-use haul_results::record::{self, Run, Status};
+use haul_results::record::{Run, Status};
 use haul_stats::compare::{self, Pairs};
 use haul_stats::estimate::{self, Summary};
 use haul_stats::{Cell, Comparison, Decide, Doubt, DoubtId, Metric, Scope};
-use serde_json::json;
 
 use crate::plan::Plan;
 
@@ -184,9 +183,4 @@ fn repeated(doubts: &mut Vec<Doubt>, values: &[f64], decide: &Decide, place: &st
 
 fn levels(cell: &Cell) -> String {
     cell.iter().map(|(factor, level)| format!("{factor}={level}")).collect::<Vec<_>>().join(", ")
-}
-
-/// A cell as a run of the record has it.
-pub(crate) fn recorded(cell: &Cell) -> record::Cell {
-    cell.iter().map(|(factor, level)| (factor.clone(), json!(level))).collect()
 }

@@ -13,8 +13,7 @@ use serde_json::Value as Json;
 /// The schema this build writes.
 pub const SCHEMA: u32 = 1;
 
-/// The factor levels of one cell of a sweep: `message_bytes` → 131072.
-pub type Cell = BTreeMap<String, Json>;
+pub use haul_stats::Cell;
 
 /// Which haul wrote the document.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -100,13 +100,10 @@ impl<R: Role> Conversation<R> {
         let deadline = MonoNanos(u64::try_from(self.session.deadline().0.as_nanos()).unwrap_or(u64::MAX));
         let until = until.map_or(deadline, |until| until.min(deadline));
         let rest = until.since(now);
-        let wait = match rest.checked_sub(FINE) {
-            Some(coarse) => coarse,
-            None => {
-                clock::sleep_until(until);
-                Duration::ZERO
-            }
-        };
+        let wait = rest.saturating_sub(FINE);
+        if wait.is_zero() {
+            clock::sleep_until(until);
+        }
         let readable = self.epoll.wait(wait)?.filter(|event| event.token == 0).any(|event| event.readable);
         if readable {
             self.read()?;

@@ -22,7 +22,7 @@ use crate::ceiling;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::recorder::Recorder;
-use crate::report::{EndReport, FlowReport, HostId, IntervalReport, ThreadReport};
+use crate::report::{EndReport, FlowReport, HostId, IntervalReport, Role, ThreadReport};
 use crate::spec::{Direction, StreamSpec};
 use crate::stream::{Receiving, Sending};
 
@@ -49,7 +49,7 @@ struct Edge {
 pub(crate) struct End {
     host: HostId,
     requested: Requested,
-    sender: bool,
+    role: Role,
     window: Duration,
     warmup: Duration,
     interval: Option<Duration>,
@@ -75,9 +75,9 @@ impl End {
         sockets: Vec<TcpStream>,
         host: HostId,
     ) -> Result<Self> {
-        let sender = client == (spec.direction == Direction::Send);
+        let role = if client == (spec.direction == Direction::Send) { Role::Sender } else { Role::Receiver };
         let message = spec.message;
-        let (ceiling, engine) = if sender {
+        let (ceiling, engine) = if role == Role::Sender {
             let ceiling = ceiling::of(message, spec.payload).ok();
             let payload = spec.payload;
             let engine = Engine::prepare(sockets, spec.pin_of(client), move |flow| {
@@ -91,7 +91,7 @@ impl End {
         Ok(Self {
             host,
             requested: spec.sockets(),
-            sender,
+            role,
             window: spec.window,
             warmup: spec.warmup,
             interval: spec.interval,
@@ -151,7 +151,7 @@ impl End {
         {
             self.engine.bytes(&mut self.bytes);
             // TCP_INFO takes the socket's lock: with intervals it is read at each look, otherwise at the edges only.
-            let retransmits = (self.sender && self.interval.is_some())
+            let retransmits = (self.role == Role::Sender && self.interval.is_some())
                 .then(|| retransmits(&self.engine).into_iter().sum::<Option<u64>>())
                 .flatten();
             let seen = if cut {
@@ -185,7 +185,7 @@ impl End {
         Edge {
             host: HostCpu::read(),
             threads: self.engine.workers().map(|worker| thread::cpu_time(worker.tid)).collect(),
-            retransmits: if self.sender { retransmits(&self.engine) } else { Vec::new() },
+            retransmits: if self.role == Role::Sender { retransmits(&self.engine) } else { Vec::new() },
         }
     }
 
@@ -258,7 +258,7 @@ impl End {
         let threads = self.threads();
         EndReport {
             host: self.host.clone(),
-            sender: self.sender,
+            role: self.role,
             window_start,
             window_end,
             flows,

@@ -13,7 +13,7 @@ use haul_host::socket::TcpFacts;
 use haul_stats::{Doubt, DoubtId, Metric, Reading, Scope};
 use serde_json::json;
 
-use crate::report::{EndReport, RunOutcome};
+use crate::report::{EndReport, Role, RunOutcome, ThreadReport};
 use crate::spec::StreamSpec;
 
 /// Least share of the window in which all flows must have been moving for their rates to be added.
@@ -21,6 +21,12 @@ pub const MIN_OVERLAP: f64 = 0.95;
 
 /// Share of the tool's own ceiling above which a result says more about the tool than about the path.
 const CEILING_SHARE: f64 = 0.8;
+
+/// Source of the receiver's rate.
+const TAKEN: &str = "receiver's bytes / receiver's elapsed time";
+
+/// Source of the sender's: an upper bound on what has been moved.
+const HANDED_OVER: &str = "bytes handed to the sender's kernel / sender's elapsed time";
 
 /// Share of the window from which a thread counts as saturating its CPU; the rest is what a scheduler tick may take.
 const BOUND_SHARE: f64 = 0.97;
@@ -75,10 +81,7 @@ fn overlap(report: &EndReport) -> f64 {
 #[must_use]
 pub fn of(spec: &StreamSpec, outcome: &RunOutcome) -> (Vec<Reading>, Vec<Doubt>) {
     let (sender, receiver) = (outcome.sender(), outcome.receiver());
-    let mut readings = vec![
-        rate(receiver, Scope::Receiver, "receiver's bytes / receiver's elapsed time"),
-        rate(sender, Scope::Sender, "bytes handed to the sender's kernel / sender's elapsed time"),
-    ];
+    let mut readings = vec![rate(receiver, Scope::Receiver, TAKEN), rate(sender, Scope::Sender, HANDED_OVER)];
     let moved = receiver.window_bytes();
     let ends = [(sender, Scope::Sender), (receiver, Scope::Receiver)];
     if outcome.shared_host() {
@@ -129,10 +132,12 @@ pub fn of(spec: &StreamSpec, outcome: &RunOutcome) -> (Vec<Reading>, Vec<Doubt>)
 /// What is left of a run whose other end was lost: this end's own figures, the other's absent with the reason.
 #[must_use]
 pub fn partial(own: &EndReport, reason: &str) -> Vec<Reading> {
-    let (scope, other) =
-        if own.sender { (Scope::Sender, Scope::Receiver) } else { (Scope::Receiver, Scope::Sender) };
+    let (scope, other, source) = match own.role {
+        Role::Sender => (Scope::Sender, Scope::Receiver, HANDED_OVER),
+        Role::Receiver => (Scope::Receiver, Scope::Sender, TAKEN),
+    };
     vec![
-        rate(own, scope, if own.sender { "bytes handed to the sender's kernel" } else { "receiver's bytes" }),
+        rate(own, scope, source),
         Reading::absent(Metric::Throughput, other, "the other end's report", reason),
         Reading::count(Metric::BytesWindow, scope, own.window_bytes(), "sum over the flows"),
         Reading::count(Metric::BytesTotal, scope, own.total_bytes(), "sum over the flows"),
@@ -333,7 +338,7 @@ fn doubts(spec: &StreamSpec, outcome: &RunOutcome) -> Vec<Doubt> {
     }
     for (end, name) in [(sender, "sender"), (receiver, "receiver")] {
         let window = end.window().as_secs_f64();
-        let bound = |thread: &&crate::report::ThreadReport| {
+        let bound = |thread: &&ThreadReport| {
             thread.cpu.as_ref().is_some_and(|cpu| cpu.total.as_secs_f64() > window * BOUND_SHARE)
         };
         let count = end.threads.iter().filter(bound).count();
@@ -345,7 +350,7 @@ fn doubts(spec: &StreamSpec, outcome: &RunOutcome) -> Vec<Doubt> {
         }
         if let Some(cpu) = &end.cpu
             && cpu.steal.as_secs_f64() > window * f64::from(cpu.ncpu) * STEAL_SHARE
-            && !(outcome.shared_host() && end.sender)
+            && !(outcome.shared_host() && end.role == Role::Sender)
         {
             doubts.push(Doubt::new(
                 DoubtId::Steal,

@@ -81,13 +81,23 @@ pub struct IntervalReport {
     pub retransmits: Option<u64>,
 }
 
+/// What an end does with the payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// It sends.
+    Sender,
+    /// It receives.
+    Receiver,
+}
+
 /// Everything one end has to say about a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EndReport {
     /// Which kernel it ran on.
     pub host: HostId,
-    /// Whether this end sent the payload.
-    pub sender: bool,
+    /// What it did.
+    pub role: Role,
     /// When the window opened, on this end's monotonic clock.
     pub window_start: MonoNanos,
     /// When it closed.
@@ -156,13 +166,13 @@ impl RunOutcome {
     /// The end that sent the payload.
     #[must_use]
     pub fn sender(&self) -> &EndReport {
-        if self.client.sender { &self.client } else { &self.server }
+        if self.client.role == Role::Sender { &self.client } else { &self.server }
     }
 
     /// The end that received it.
     #[must_use]
     pub fn receiver(&self) -> &EndReport {
-        if self.client.sender { &self.server } else { &self.client }
+        if self.client.role == Role::Sender { &self.server } else { &self.client }
     }
 
     /// Whether both ends run on one kernel.

@@ -137,8 +137,8 @@ impl Shared {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, event: ServeEvent) {
-        (self.observe)(&event);
+    fn tell(&self, event: &ServeEvent) {
+        (self.observe)(event);
     }
 }
 
@@ -198,7 +198,7 @@ impl Server {
                             } else {
                                 let reason =
                                     "more clients are waiting than this server has room for".to_owned();
-                                shared.tell(ServeEvent::TurnedAway { from, reason });
+                                shared.tell(&ServeEvent::TurnedAway { from, reason });
                             }
                         }
                     }
@@ -208,7 +208,7 @@ impl Server {
             pending.retain_mut(|(_, one)| match one.incoming.tick(now) {
                 Ok(()) => true,
                 Err(error) => {
-                    shared.tell(ServeEvent::TurnedAway { from: one.from, reason: error.to_string() });
+                    shared.tell(&ServeEvent::TurnedAway { from: one.from, reason: error.to_string() });
                     false
                 }
             });
@@ -248,7 +248,7 @@ fn accept(
                 // Out of descriptors: the listener stays readable, and without a pause this would spin.
                 let from = SocketAddr::from(([0, 0, 0, 0], 0));
                 let reason = format!("cannot accept: {error} (raise the limit on open files: ulimit -n)");
-                shared.tell(ServeEvent::TurnedAway { from, reason });
+                shared.tell(&ServeEvent::TurnedAway { from, reason });
                 std::thread::sleep(Duration::from_millis(100));
                 return;
             }
@@ -263,7 +263,7 @@ fn accept(
             if let Some((at, _)) = oldest {
                 let (_, one) = pending.swap_remove(at);
                 let reason = "it made room for a newer connection".to_owned();
-                shared.tell(ServeEvent::TurnedAway { from: one.from, reason });
+                shared.tell(&ServeEvent::TurnedAway { from: one.from, reason });
             }
         }
         let trust = shared.options.key.clone().map_or(Trust::Open, Trust::Key);
@@ -284,7 +284,7 @@ fn hear(shared: &Shared, epoll: &Epoll, mut one: Pending) -> Heard {
     let read = match one.stream.read(&mut buffer) {
         Ok(0) => {
             let reason = one.incoming.receive_end().to_string();
-            shared.tell(ServeEvent::TurnedAway { from: one.from, reason });
+            shared.tell(&ServeEvent::TurnedAway { from: one.from, reason });
             return Heard::Done;
         }
         Ok(read) => read,
@@ -292,7 +292,7 @@ fn hear(shared: &Shared, epoll: &Epoll, mut one: Pending) -> Heard {
             return Heard::More(one);
         }
         Err(error) => {
-            shared.tell(ServeEvent::TurnedAway { from: one.from, reason: error.to_string() });
+            shared.tell(&ServeEvent::TurnedAway { from: one.from, reason: error.to_string() });
             return Heard::Done;
         }
     };
@@ -307,7 +307,7 @@ fn hear(shared: &Shared, epoll: &Epoll, mut one: Pending) -> Heard {
         Arrival::Control(mut session) => match session.receive(now, &buffer[taken..read]) {
             Ok(()) => Heard::Session(one.stream, session, one.from),
             Err(error) => {
-                shared.tell(ServeEvent::TurnedAway { from: one.from, reason: error.to_string() });
+                shared.tell(&ServeEvent::TurnedAway { from: one.from, reason: error.to_string() });
                 Heard::Done
             }
         },
@@ -316,7 +316,7 @@ fn hear(shared: &Shared, epoll: &Epoll, mut one: Pending) -> Heard {
             Heard::Done
         }
         Arrival::Foreign(found) => {
-            shared.tell(ServeEvent::TurnedAway {
+            shared.tell(&ServeEvent::TurnedAway {
                 from: one.from,
                 reason: format!("it is not haul: found {found}"),
             });
@@ -325,7 +325,7 @@ fn hear(shared: &Shared, epoll: &Epoll, mut one: Pending) -> Heard {
         Arrival::Refused(error) => {
             // Whoever does not read the few bytes of a refusal does without.
             let _ = one.stream.write(one.incoming.output());
-            shared.tell(ServeEvent::TurnedAway { from: one.from, reason: error.to_string() });
+            shared.tell(&ServeEvent::TurnedAway { from: one.from, reason: error.to_string() });
             Heard::Done
         }
     }
@@ -343,7 +343,7 @@ fn deliver(shared: &Shared, hello: DataHello, stream: TcpStream, from: SocketAdd
     drop(holders);
     if !delivered {
         let reason = "a data connection of no session here".to_owned();
-        shared.tell(ServeEvent::TurnedAway { from, reason });
+        shared.tell(&ServeEvent::TurnedAway { from, reason });
     }
 }
 

@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use haul_stats::{Comparison, DoubtId, Metric, Scope, Verdict};
-use serde_json::Value as Json;
 
 use super::number::{NONE, Number, Scale, change_decimals, percent, signed};
 use super::stream::{spread_note, whose};
@@ -81,8 +80,8 @@ struct Axes {
 
 impl Axes {
     fn of(all: &[Comparison]) -> Self {
-        let cells: Vec<Cell> = all.iter().map(levels).collect();
-        let axes: BTreeSet<&String> = cells.iter().flat_map(Cell::keys).collect();
+        let cells: Vec<&Cell> = all.iter().map(|c| &c.cell).collect();
+        let axes: BTreeSet<&String> = cells.iter().flat_map(|cell| cell.keys()).collect();
         let (mut fixed, mut swept) = (Cell::new(), Vec::new());
         for axis in axes {
             match cells[0].get(axis) {
@@ -96,7 +95,8 @@ impl Axes {
     }
 
     fn swept_of(&self, comparison: &Comparison) -> Cell {
-        levels(comparison).into_iter().filter(|(axis, _)| self.swept.contains(axis)).collect()
+        let swept = comparison.cell.iter().filter(|(axis, _)| self.swept.contains(axis));
+        swept.map(|(axis, value)| (axis.clone(), value.clone())).collect()
     }
 }
 
@@ -124,7 +124,7 @@ fn groups_of<'a, K: PartialEq>(
 }
 
 /// The verdict that counts.
-fn corrected(comparison: &Comparison) -> Option<Verdict> {
+pub(super) fn corrected(comparison: &Comparison) -> Option<Verdict> {
     comparison.verdict_corrected.or(comparison.verdict)
 }
 
@@ -135,15 +135,6 @@ fn verdict_name(verdict: Verdict) -> &'static str {
         Verdict::Equivalent => "equivalent",
         Verdict::Undecided => "undecided",
     }
-}
-
-/// The cell as the record has it.
-fn levels(comparison: &Comparison) -> Cell {
-    comparison
-        .cell
-        .iter()
-        .map(|(axis, value)| (axis.clone(), serde_json::to_value(value).unwrap_or(Json::Null)))
-        .collect()
 }
 
 fn name(arm: &str) -> String {
@@ -182,7 +173,7 @@ fn title(out: &mut String, first: &Comparison, all: &[&Comparison], axes: &Axes,
 }
 
 /// A row for each metric.
-fn by_metric(all: &[&Comparison], layout: Layout) -> String {
+pub(super) fn by_metric(all: &[&Comparison], layout: Layout) -> String {
     let scales: Vec<Scale> = all.iter().map(|c| Scale::of(&c.unit, &sides(c))).collect();
     let labels = |separator: &str| {
         let rows = all.iter().zip(&scales).map(|(c, scale)| {
@@ -203,7 +194,7 @@ fn by_cell(all: &[&Comparison], axes: &Axes, layout: Layout) -> String {
     let Some(first) = all.first() else { return String::new() };
     let numbers: Vec<Number> = all.iter().flat_map(|c| sides(c)).collect();
     let scale = Scale::of(&first.unit, &numbers);
-    let cells: Vec<Cell> = all.iter().map(|c| levels(c)).collect();
+    let cells: Vec<&Cell> = all.iter().map(|c| &c.cell).collect();
     let keys = in_column_order(axes.swept.iter()).into_iter().map(|axis| {
         let entries = cells
             .iter()
@@ -229,12 +220,12 @@ fn arm(comparison: &Comparison) -> Option<Number> {
 }
 
 /// The change and the interval, where they are numbers.
-fn change(comparison: &Comparison) -> (Option<f64>, Option<[f64; 2]>) {
+pub(super) fn change(comparison: &Comparison) -> (Option<f64>, Option<[f64; 2]>) {
     let change = comparison.change_pct.filter(|change| change.is_finite());
     (change, comparison.interval_pct.filter(|ends| ends.iter().all(|end| end.is_finite())))
 }
 
-fn decimals(comparison: &Comparison) -> usize {
+pub(super) fn decimals(comparison: &Comparison) -> usize {
     let (change, interval) = change(comparison);
     let numbers: Vec<f64> = change.into_iter().chain(interval.into_iter().flatten()).collect();
     change_decimals(&numbers, comparison.min_effect_pct)

@@ -9,6 +9,7 @@
 //! is a terminal. Text that came from another host is shown with its control characters escaped.
 
 mod compare;
+mod demo;
 mod explain;
 mod force;
 mod number;
@@ -19,10 +20,10 @@ mod wrap;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use haul_stats::{Doubt, DoubtId};
-use serde_json::Value as Json;
+use haul_stats::{ByteCount, CellValue, Doubt, DoubtId};
 
 pub use compare::sentence;
+pub use demo::{Demonstration, demonstration};
 pub use explain::{explain, facts};
 
 use crate::record::{Cell, Document, Kind, Run, Status};
@@ -219,11 +220,11 @@ fn axis_name(axis: &str) -> String {
 }
 
 /// A point on an axis: sizes as 64K, everything else as it is.
-fn axis_value(axis: &str, value: &Json) -> String {
-    match (value, value.as_u64()) {
-        (_, Some(bytes)) if axis.ends_with("_bytes") => haul_stats::ByteCount(bytes).to_string(),
-        (Json::String(text), _) => label(text, LONGEST_NAME),
-        (other, _) => label(&other.to_string(), LONGEST_NAME),
+fn axis_value(axis: &str, value: &CellValue) -> String {
+    match value {
+        CellValue::Int(bytes) if axis.ends_with("_bytes") => ByteCount(*bytes).to_string(),
+        CellValue::Int(count) => count.to_string(),
+        CellValue::Text(text) => label(text, LONGEST_NAME),
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use haul_stats::estimate::two_modes;
-use haul_stats::{Metric, Reading, Scope};
+use haul_stats::{CellValue, Metric, Reading, Scope};
 use serde_json::Value as Json;
 
 use super::number::{NONE, Number, Scale};
@@ -164,14 +164,17 @@ fn keys(document: &Document, rows: &[Row]) -> Vec<Column> {
 }
 
 /// What an axis stood at where it was not swept: in force, else as asked for.
-fn option(document: &Document, row: &Row, axis: &str) -> Option<Json> {
+fn option(document: &Document, row: &Row, axis: &str) -> Option<CellValue> {
     let short = axis.strip_suffix("_bytes").unwrap_or(axis);
     let effective = row.counted.iter().map(|run| &run.effective);
     let value =
         effective.chain([&document.options.effective, &document.options.requested]).find_map(|options| {
             options.get(axis).or_else(|| options.get(short)).filter(|value| !value.is_null())
         })?;
-    (value.is_number() || value.is_string()).then(|| value.clone())
+    match value {
+        Json::String(text) => Some(CellValue::Text(text.clone())),
+        value => value.as_u64().map(CellValue::Int),
+    }
 }
 
 /// The columns of which any run has a reading. Without the receiver's throughput the sender's is shown, as such.

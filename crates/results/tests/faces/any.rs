@@ -1,7 +1,7 @@
 //! Documents nobody would write: every field may hold anything its type allows.
 
 use haul_results::record::{
-    Cell, Document, Environment, Fact, Facts, Failure, Interval, Kind, Options, Run, Stamp, Status,
+    Document, Environment, Fact, Facts, Failure, Interval, Kind, Options, Run, Stamp, Status,
 };
 use haul_stats::compare::ArmSummary;
 use haul_stats::{CellValue, Comparison, Doubt, DoubtId, Metric, Reading, Scope, Value, Verdict};
@@ -61,6 +61,10 @@ fn json() -> BoxedStrategy<Json> {
         ]
     })
     .boxed()
+}
+
+fn level() -> impl Strategy<Value = CellValue> {
+    prop_oneof![any::<u64>().prop_map(CellValue::Int), text().prop_map(CellValue::Text)]
 }
 
 /// What a run has in force: often of the shape the text looks into, with anything in it.
@@ -138,7 +142,7 @@ fn run(numbers: Numbers) -> BoxedStrategy<Run> {
             bits_per_second,
             retransmits,
         });
-    let levels = btree_map(axis(), json(), 0..3);
+    let levels = btree_map(axis(), level(), 0..3);
     let place = (any::<u32>(), of(text()), of(any::<u32>()), levels, number(numbers));
     let content = (effective(), vec(reading(numbers), 0..12), vec(interval, 0..3), vec(doubt(), 0..2));
     (place, status(), failure(), content)
@@ -149,7 +153,6 @@ fn run(numbers: Numbers) -> BoxedStrategy<Run> {
                 failure,
                 (effective, readings, intervals, warnings),
             )| {
-                let cell: Cell = cell;
                 Run {
                     index,
                     arm,
@@ -181,8 +184,7 @@ fn comparison(numbers: Numbers) -> BoxedStrategy<Comparison> {
             Verdict::Undecided,
         ]))
     };
-    let level = prop_oneof![any::<u64>().prop_map(CellValue::Int), text().prop_map(CellValue::Text)];
-    let what = (metric(), scope(), btree_map(axis(), level, 0..3), side(), side());
+    let what = (metric(), scope(), btree_map(axis(), level(), 0..3), side(), side());
     let found = (
         of(number(numbers)),
         of([number(numbers), number(numbers)]),

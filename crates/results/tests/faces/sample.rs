@@ -6,7 +6,7 @@ use haul_results::record::{
     Cell, Document, Environment, Fact, Facts, Failure, Interval, Kind, Options, Run, SCHEMA, Stamp, Status,
 };
 use haul_stats::compare::{Pairs, correct};
-use haul_stats::{Comparison, Decide, Doubt, DoubtId, Metric, Reading, Scope};
+use haul_stats::{CellValue, Comparison, Decide, Doubt, DoubtId, Metric, Reading, Scope};
 use serde_json::{Value as Json, json};
 
 pub(crate) fn words(command: &str) -> Vec<String> {
@@ -59,7 +59,7 @@ pub(crate) fn facts(host: &str) -> Facts {
 }
 
 pub(crate) fn cell(levels: &[(&str, u64)]) -> Cell {
-    levels.iter().map(|(axis, value)| ((*axis).to_owned(), json!(value))).collect()
+    levels.iter().map(|(axis, value)| ((*axis).to_owned(), CellValue::Int(*value))).collect()
 }
 
 pub(crate) fn effective() -> Json {
@@ -185,7 +185,7 @@ pub(crate) fn comparison(
     failed: usize,
 ) -> Comparison {
     let cell: BTreeMap<_, _> =
-        cell.iter().map(|(axis, value)| ((*axis).to_owned(), haul_stats::CellValue::Int(*value))).collect();
+        cell.iter().map(|(axis, value)| ((*axis).to_owned(), CellValue::Int(*value))).collect();
     let (one, other) = (scatter(pairs, share), scatter(pairs + 3, share));
     let values: Vec<(f64, f64)> =
         one.iter().zip(&other[3..]).map(|(b, a)| (base * b, base * ratio * a)).collect();

@@ -3,7 +3,7 @@
 use haul_results::record::{Document, Environment, Failure, Kind, Run, Status};
 use haul_results::text::{self, Layout, Style, Width};
 use haul_stats::compare::correct;
-use haul_stats::{Decide, Doubt, DoubtId, Metric, Reading, Scope, Verdict};
+use haul_stats::{CellValue, Decide, Doubt, DoubtId, Metric, Reading, Scope, Verdict};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -77,9 +77,9 @@ fn a_sweep_on_a_wide_page() {
 fn a_sweep_over_many_axes_is_folded_not_cut() {
     let mut document = sweep();
     for run in &mut document.runs {
-        run.cell.insert("sndbuf_bytes".to_owned(), json!(65_536));
-        run.cell.insert("cc".to_owned(), json!("cubic"));
-        run.cell.insert("nodelay".to_owned(), json!(true));
+        run.cell.insert("sndbuf_bytes".to_owned(), CellValue::Int(65_536));
+        run.cell.insert("cc".to_owned(), CellValue::Text("cubic".to_owned()));
+        run.cell.insert("nodelay".to_owned(), CellValue::Text("true".to_owned()));
     }
     insta::assert_snapshot!(shown(&document, 80));
 }

@@ -39,14 +39,14 @@ pub(super) fn start(
         let shared = own;
         let talk = match Conversation::new(stream, *session, format!("client {from}")) {
             Ok(talk) => talk,
-            Err(error) => return shared.tell(ServeEvent::TurnedAway { from, reason: error.to_string() }),
+            Err(error) => return shared.tell(&ServeEvent::TurnedAway { from, reason: error.to_string() }),
         };
         serve(&shared, talk, from);
     });
     match started {
         Ok(thread) => Some(thread),
         Err(error) => {
-            shared.tell(ServeEvent::TurnedAway { from, reason: format!("cannot start a thread: {error}") });
+            shared.tell(&ServeEvent::TurnedAway { from, reason: format!("cannot start a thread: {error}") });
             None
         }
     }
@@ -60,7 +60,7 @@ fn serve(shared: &Shared, mut talk: Conversation<Server>, from: SocketAddr) {
         Ok(None) => return talk.finish(),
         Err(error) => {
             talk.finish();
-            return shared.tell(ServeEvent::TurnedAway { from, reason: error.to_string() });
+            return shared.tell(&ServeEvent::TurnedAway { from, reason: error.to_string() });
         }
     };
     let ended = session.converse(&mut talk);
@@ -72,7 +72,7 @@ fn serve(shared: &Shared, mut talk: Conversation<Server>, from: SocketAddr) {
     if ended.is_ok() {
         talk.finish();
     }
-    shared.tell(ServeEvent::Closed { client: session.who.clone(), reason });
+    shared.tell(&ServeEvent::Closed { client: session.who.clone(), reason });
 }
 
 /// Gives the client a slot, or tells it who holds them.
@@ -107,7 +107,7 @@ fn admit<'a>(
             reason: Refusal::Busy { holder, since_s, limit },
             text: text.clone(),
         })?;
-        shared.tell(ServeEvent::TurnedAway { from, reason: text });
+        shared.tell(&ServeEvent::TurnedAway { from, reason: text });
         return Ok(None);
     }
     let token = fresh_token()?;
@@ -130,7 +130,7 @@ fn admit<'a>(
     })?;
     talk.watch(session.bell.as_fd())?;
     talk.watch(shared.stop.as_fd())?;
-    shared.tell(ServeEvent::Opened { client: session.who.clone() });
+    shared.tell(&ServeEvent::Opened { client: session.who.clone() });
     Ok(Some(session))
 }
 
@@ -187,7 +187,7 @@ impl Session<'_> {
             && let Err(error) = tuner.restore()
         {
             let what = format!("NOT put back: {error}; run 'haul settings restore' on this host");
-            self.shared.tell(ServeEvent::Settings { client: self.who.clone(), what });
+            self.shared.tell(&ServeEvent::Settings { client: self.who.clone(), what });
         }
         self.shared.holders().retain(|holder| holder.token != self.token);
     }
@@ -200,10 +200,10 @@ impl Session<'_> {
             };
             talk.pump(wake)?;
             if let Some(signal) = self.shared.stop.requested() {
-                let reason = Some(format!("the server was stopped by {signal}"));
-                talk.send(&Message::Closed { reason: reason.clone() })?;
+                let reason = format!("the server was stopped by {signal}");
+                talk.send(&Message::Closed { reason: Some(reason.clone()) })?;
                 talk.finish();
-                return Err(WorkloadError::Invalid(reason.unwrap_or_default()));
+                return Err(WorkloadError::Invalid(reason));
             }
             while let Some(message) = talk.next() {
                 if !self.act(talk, message)? {
@@ -220,10 +220,12 @@ impl Session<'_> {
         let call = message.kind().to_owned();
         let answer = match message {
             Message::Ping { id } => Message::Pong { id, server_ns: clock::now().0 },
-            Message::Fingerprint { .. } => match self.fingerprint(talk) {
-                Ok(found) => Message::FingerprintIs { body: body(&found)? },
-                Err(error) => failed("read its fingerprint", None, &error),
-            },
+            Message::Fingerprint { .. } => {
+                match Self::device(talk).map(|device| Fingerprint::collect(&device)) {
+                    Ok(found) => Message::FingerprintIs { body: body(&found)? },
+                    Err(error) => failed("read its fingerprint", None, &error),
+                }
+            }
             Message::Settings { apply, allow_side_effects } => {
                 match self.apply(talk, &apply, allow_side_effects) {
                     Ok(applied) => Message::SettingsApplied { body: body(&applied)? },
@@ -291,10 +293,6 @@ impl Session<'_> {
         Ok(link::link_by_addr(local.ip().to_canonical())?)
     }
 
-    fn fingerprint(&self, talk: &Conversation<Server>) -> Result<Fingerprint> {
-        Ok(Fingerprint::collect(&Self::device(talk)?))
-    }
-
     fn apply(
         &mut self,
         talk: &Conversation<Server>,
@@ -317,7 +315,7 @@ impl Session<'_> {
         let applied = tuner.apply(&wanted, allow_side_effects)?;
         if !wanted.is_empty() {
             let what = wanted.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            self.shared.tell(ServeEvent::Settings { client: self.who.clone(), what });
+            self.shared.tell(&ServeEvent::Settings { client: self.who.clone(), what });
         }
         Ok(applied)
     }
@@ -329,7 +327,7 @@ impl Session<'_> {
         if flows != spec.flows {
             return Err(WorkloadError::Invalid(format!("{flows} flows announced, {} specified", spec.flows)));
         }
-        self.shared.tell(ServeEvent::Run { client: self.who.clone(), what: spec.to_string() });
+        self.shared.tell(&ServeEvent::Run { client: self.who.clone(), what: spec.to_string() });
         let missing = spec.flows as usize;
         let flows = (0..missing).map(|_| None).collect();
         self.state = State::Gathering { run, spec: Box::new(spec), flows, missing };
@@ -390,7 +388,7 @@ impl Session<'_> {
         let mut report = end.report();
         report.shared_server = self.mark_running(false);
         let what = format!("{} bytes in a window of {:?}", report.window_bytes(), report.window());
-        self.shared.tell(ServeEvent::RunEnded { client: self.who.clone(), what });
+        self.shared.tell(&ServeEvent::RunEnded { client: self.who.clone(), what });
         talk.send(&Message::Report { run, body: body(&report)? })
     }
 
