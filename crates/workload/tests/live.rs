@@ -39,7 +39,9 @@ impl Serving {
         let stop = Stop::never().expect("stop");
         let events: Arc<Mutex<Vec<ServeEvent>>> = Arc::default();
         let (seen, own) = (Arc::clone(&events), stop.clone());
+        let (tell, told) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
+            tell.send(thread::current_tid()).expect("tid");
             server
                 .run(&own, Arc::new(move |event| seen.lock().expect("events").push(event.clone())))
                 .expect("serve");
