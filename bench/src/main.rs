@@ -13,7 +13,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, Subcommand};
@@ -175,6 +175,7 @@ fn run(args: &Args) -> Result<()> {
     let lab = VethLab::build(VethOptions::default()).context("cannot build the lab (are you root?)")?;
     let (span, rounds) = if args.quick { (0.3, 1) } else { (args.span, args.rounds) };
     let bench = Bench { own, haul, lab, span: Duration::from_secs_f64(span) };
+    bench.overheads(if args.quick { 3 } else { 10 })?;
     for netns in [&bench.lab.client, &bench.lab.server] {
         // The default here may be bbr, which paces a veth pair to a fifth of what it carries.
         netns
@@ -202,6 +203,32 @@ fn run(args: &Args) -> Result<()> {
 }
 
 impl Bench {
+    /// What building a lab takes, and what a run takes beside its warm-up and window: the difference between one run and
+    /// many of the same command, so that the start of the process is not in it.
+    fn overheads(&self, runs: u32) -> Result<()> {
+        const WINDOW: Duration = Duration::from_millis(100);
+        let mut labs = Vec::new();
+        for _ in 0..runs {
+            let start = Instant::now();
+            drop(VethLab::build(VethOptions::default())?);
+            labs.push(start.elapsed().as_secs_f64() * 1e3);
+        }
+        let time = |runs: u32| -> Result<Duration> {
+            let mut command = Command::new(&self.haul);
+            let window = format!("{}ms", WINDOW.as_millis());
+            command.args(["stream", "lab", "--cc", "reno", "--warmup", "0ms", "--time", &window, "--quiet"]);
+            command.args(["--runs", &runs.to_string()]).stdout(Stdio::null());
+            let start = Instant::now();
+            ensure!(command.status().context("cannot start haul")?.success(), "haul stream lab failed");
+            Ok(start.elapsed())
+        };
+        let one = time(1)?;
+        let beside = (time(runs + 1)?.saturating_sub(one) / runs).saturating_sub(WINDOW);
+        println!("building a lab: {:.1} ms, median of {runs}", median(labs));
+        println!("a run beside its window: {:.1} ms, mean of {runs}", beside.as_secs_f64() * 1e3);
+        Ok(())
+    }
+
     fn set_offloads(&self, on: bool) -> Result<()> {
         for (netns, device) in
             [(&self.lab.client, &self.lab.client_dev), (&self.lab.server, &self.lab.server_dev)]

@@ -42,7 +42,7 @@ doubts! {
     /// A requested buffer was clamped.
     BufferClamped = "buffer_clamped", "raise net.core.rmem_max / wmem_max (TCP buffers set by hand), or leave the size to the kernel";
     /// Flows were not all active throughout.
-    Overlap = "overlap", "lengthen --warmup so that every flow is under way when the window starts";
+    Overlap = "overlap", "lengthen --time: on a busy machine an end may be woken late for the edges of a short window";
     /// The send loop itself limits.
     ToolLimited = "tool_limited", "the tool, not the path, sets this number: use larger messages or more flows";
     /// The sum of threads saturates.

@@ -29,9 +29,11 @@ use crate::stream::{Receiving, Sending};
 /// How long data still in flight at the end may take to arrive. Four megabytes at 50 Mbit/s take 0.7 s.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long a sender goes on after its own window: the receiver's may close later by the error of the clocks, and a
-/// window must not end in silence.
-const OVERRUN: Duration = Duration::from_millis(3);
+/// How long a sender goes on after its own window: the receiver's closes later by the error of the clocks and by however
+/// late its thread is woken, and a window must not end in silence.
+fn overrun(window: Duration) -> Duration {
+    (window / 100).clamp(Duration::from_millis(5), Duration::from_millis(50))
+}
 
 /// Share of the window by which a sender may end early before it counts as a fault of the flow.
 const EARLY_END: f64 = 0.05;
@@ -145,6 +147,8 @@ impl End {
 
     fn look(&mut self, cut: bool) -> Option<IntervalReport> {
         let now = clock::now();
+        let ended =
+            self.engine.is_over().then(|| self.engine.ends().iter().map(|end| end.at).max()).flatten();
         let mut interval = None;
         if let Some(recorder) =
             self.recorder.as_mut().filter(|recorder| cut || recorder.next().is_some_and(|due| due <= now))
@@ -154,10 +158,12 @@ impl End {
             let retransmits = (self.role == Role::Sender && self.interval.is_some())
                 .then(|| retransmits(&self.engine).into_iter().sum::<Option<u64>>())
                 .flatten();
+            // Woken so late that the flows had ended meanwhile: what follows their end is not part of the window.
+            let at = ended.filter(|&ended| ended >= recorder.closes() && ended < now).unwrap_or(now);
             let seen = if cut {
-                recorder.cut(now, &self.bytes, retransmits)
+                recorder.cut(at, &self.bytes, retransmits)
             } else {
-                recorder.look(now, &self.bytes, retransmits)
+                recorder.look(at, &self.bytes, retransmits)
             };
             interval = seen.interval;
             if seen.opened {
@@ -166,7 +172,7 @@ impl End {
             if seen.closed {
                 self.closing = Some(self.edge());
                 self.note_sockets();
-                self.stop_at = Some(now.after(if cut { Duration::ZERO } else { OVERRUN }));
+                self.stop_at = Some(now.after(if cut { Duration::ZERO } else { overrun(self.window) }));
                 self.drain_until = Some(now.after(DRAIN_LIMIT));
             }
         }

@@ -9,7 +9,8 @@
 //! ```text
 //! prepare ── workers make buffers, pin themselves ──▶ at the gate ── open(at) ──▶ sleep until at ──▶ step, step, …
 //!     senders stop at the flag and half-close; receivers stop at the end of the stream;
-//!     a socket shut down under either (a frozen peer, a spent deadline) ends the call it is blocked in.
+//!     a socket shut down under either (a frozen peer, a spent deadline) ends the call it is blocked in;
+//!     then they wait to be dismissed, because the CPU time of a thread that is gone cannot be read.
 //! ```
 
 use std::io::{self, Write};
@@ -87,6 +88,25 @@ struct Gate {
     opened: Condvar,
 }
 
+/// Where workers wait for leave to go.
+#[derive(Debug, Default)]
+struct Dismissal {
+    given: Mutex<bool>,
+    told: Condvar,
+}
+
+impl Dismissal {
+    fn give(&self) {
+        *self.given.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.told.notify_all();
+    }
+
+    fn wait(&self) {
+        let given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.told.wait_while(given, |given| !*given));
+    }
+}
+
 #[derive(Debug, Default, Clone, Copy)]
 enum Opening {
     #[default]
@@ -133,6 +153,7 @@ pub(crate) struct Engine {
     workers: Vec<(usize, Worker)>,
     threads: Vec<JoinHandle<()>>,
     gate: Arc<Gate>,
+    dismissal: Arc<Dismissal>,
     stop: Arc<AtomicBool>,
     ends: mpsc::Receiver<FlowEnd>,
     bell: UnixStream,
@@ -179,6 +200,7 @@ impl Engine {
             workers: Vec::new(),
             threads: Vec::new(),
             gate,
+            dismissal: Arc::default(),
             stop,
             ends,
             bell,
@@ -200,6 +222,7 @@ impl Engine {
                     (index, Arc::clone(&engine.sockets[index]), Arc::clone(&engine.counters[index]))
                 })
                 .collect();
+            let dismissal = Arc::clone(&engine.dismissal);
             let (gate, stop, ends, ready) =
                 (Arc::clone(&engine.gate), Arc::clone(&engine.stop), ends_tx.clone(), ready_tx.clone());
             let bell =
@@ -223,6 +246,7 @@ impl Engine {
                             let _ =
                                 ready.send(Ok((lane, thread::current_tid(), thread::affinity_of_current())));
                             Shift { flows, gate, stop, ends, bell }.run();
+                            dismissal.wait();
                         }
                         Err(error) => drop(ready.send(Err(error))),
                     }
@@ -297,6 +321,7 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.abort();
+        self.dismissal.give();
         for thread in self.threads.drain(..) {
             // A worker that panicked has been reported through its flows' missing ends.
             let _ = thread.join();

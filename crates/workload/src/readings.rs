@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use haul_host::socket::TcpFacts;
-use haul_stats::{Doubt, DoubtId, Metric, Reading, Scope};
+use haul_stats::{Doubt, DoubtId, Metric, MonoNanos, Reading, Scope};
 use serde_json::json;
 
 use crate::report::{EndReport, Role, RunOutcome, ThreadReport};
@@ -77,6 +77,20 @@ fn overlap(report: &EndReport) -> f64 {
     until.since(from).as_secs_f64() / report.window().as_secs_f64()
 }
 
+/// The share of the receiver's window that is also the sender's, with every flow under way.
+fn common(outcome: &RunOutcome) -> f64 {
+    let receiver = outcome.receiver();
+    let offset = outcome.clock_offset.server_minus_client_ns;
+    // The sender's edges on the receiver's clock.
+    let shift = if outcome.client.role == Role::Sender { offset } else { offset.saturating_neg() };
+    let at_receiver = |at: MonoNanos| MonoNanos(at.0.saturating_add_signed(shift));
+    let sender = outcome.sender();
+    let from = at_receiver(sender.window_start).max(receiver.window_start);
+    let until = at_receiver(sender.window_end).min(receiver.window_end);
+    let windows = until.since(from).as_secs_f64() / receiver.window().as_secs_f64();
+    windows.min(overlap(receiver))
+}
+
 /// The readings of a finished run, and what is to be doubted about them.
 #[must_use]
 pub fn of(spec: &StreamSpec, outcome: &RunOutcome) -> (Vec<Reading>, Vec<Doubt>) {
@@ -107,8 +121,8 @@ pub fn of(spec: &StreamSpec, outcome: &RunOutcome) -> (Vec<Reading>, Vec<Doubt>)
     readings.push(Reading::real(
         Metric::Overlap,
         Scope::Run,
-        overlap(receiver) * 100.0,
-        "receiver's counters and ends of flows",
+        common(outcome) * 100.0,
+        "flows under way at the receiver and both ends' windows, by the estimated clock offset",
     ));
     tcp_info(&mut readings, sender);
     match sender.ceiling {
@@ -366,6 +380,13 @@ fn doubts(spec: &StreamSpec, outcome: &RunOutcome) -> Vec<Doubt> {
                 format!("the {name} gave up on data still in flight after the end"),
             ));
         }
+    }
+    let common = common(outcome);
+    if common < MIN_OVERLAP {
+        doubts.push(Doubt::new(
+            DoubtId::Overlap,
+            format!("only {:.0} % of the window is common to both ends and all flows", common * 100.0),
+        ));
     }
     if outcome.client.shared_server || outcome.server.shared_server {
         doubts.push(Doubt::new(DoubtId::ServerShared, "the server was measuring for another client as well"));

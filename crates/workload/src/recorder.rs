@@ -2,8 +2,8 @@
 //!
 //! Pure: the time and the counts are passed in, so a test can step a clock that jumps, stalls or runs late. The window
 //! is the difference of the snapshots at its two edges, and so is each interval, which makes the sum of the intervals
-//! the window to the byte. Real times are recorded, not the planned ones: a recorder that was woken late reports a
-//! longer window over more bytes, never the planned length over too many.
+//! the window to the byte. Real times are recorded, not the planned ones: a recorder that was woken late reports the
+//! window it really saw, never the planned length over too many bytes or too few.
 //!
 //! ```text
 //! start ── warm-up ──┬─ slice ─ slice ─ … ─┬─ close
@@ -130,8 +130,8 @@ impl Recorder {
                 }
                 self.retransmits_at_open = retransmits;
                 self.interval_from = (now, bytes.iter().sum(), retransmits);
-                // A late opening moves the closing with it: the window keeps its length.
-                self.closes = self.closes.max(now.after(self.closes.since(self.opens)));
+                // A late opening does not move the closing: the other end closes when it was agreed, and only what both
+                // windows cover is common.
                 self.next_slice = now.after(self.slice);
                 if let Some(interval) = self.interval {
                     self.next_interval = now.after(interval);
@@ -291,6 +291,21 @@ mod tests {
         let (start, end) = done.window();
         let rate = done.flows()[0].window_bytes() as f64 / end.since(start).as_secs_f64();
         assert!((rate - 1e6).abs() < 1.0, "rate {rate} over {:?}", end.since(start));
+    }
+
+    #[test]
+    fn a_late_opening_shortens_the_window_and_keeps_its_end() {
+        let done = drive(recorder(None), |look| if look == 0 { 250 * MS } else { 0 });
+        assert_eq!(done.window(), (MonoNanos(1_350 * MS), MonoNanos(2_100 * MS)));
+        assert_eq!(done.flows()[0].window_bytes(), 750_000);
+    }
+
+    #[test]
+    fn an_opening_after_the_end_leaves_no_window() {
+        let done = drive(recorder(None), |look| if look == 0 { 5_000 * MS } else { 0 });
+        let (start, end) = done.window();
+        assert!(end.since(start).is_zero());
+        assert_eq!(done.flows()[0].window_bytes(), 0);
     }
 
     #[test]
