@@ -108,15 +108,13 @@ pub(crate) struct KeyOptions {
 #[derive(Args, Debug)]
 #[command(after_help = TARGETS)]
 pub(crate) struct Stream {
-    /// Where the other end is: HOST[:PORT], [v6]:PORT, loopback, lab or lab:mtu=9000
-    pub(crate) target: String,
+    #[command(flatten)]
+    pub(crate) place: Place,
     /// Repeat every cell this often, each with new connections: a spread takes at least 3
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = "Deciding")]
     pub(crate) runs: u32,
     #[command(flatten)]
     pub(crate) workload: Workload,
-    #[command(flatten)]
-    pub(crate) trust: ClientTrust,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -129,6 +127,15 @@ Targets:
 
 Sizes take K, M, G (KiB, MiB, GiB). --message, --flows, --sndbuf and --rcvbuf take a list (1,4,16) or a range (1..8,
 512..65536*2) as well: that makes a sweep.";
+
+/// Where the other end is.
+#[derive(Args, Debug)]
+pub(crate) struct Place {
+    /// Where the other end is: HOST[:PORT], [v6]:PORT, loopback, lab or lab:mtu=9000
+    pub(crate) target: String,
+    #[command(flatten)]
+    pub(crate) trust: ClientTrust,
+}
 
 /// How the client trusts the server.
 #[derive(Args, Debug, Clone, Default)]
@@ -206,8 +213,8 @@ pub(crate) struct Ab {
     /// What is run in every arm
     #[arg(value_enum)]
     pub(crate) workload_kind: WorkloadKind,
-    /// Where the other end is: HOST[:PORT], [v6]:PORT, loopback, lab or lab:mtu=9000
-    pub(crate) target: String,
+    #[command(flatten)]
+    pub(crate) place: Place,
     /// An arm: its name and what it changes. Settings of the client's NIC (nic.tso=off), of the server's
     /// (server:nic.gro=off), of both (both:nic.tso=off), and workload options (opt.message=1K). 'plain:' changes nothing.
     /// The first arm is the base
@@ -236,8 +243,6 @@ pub(crate) struct Ab {
     pub(crate) seed: Option<u64>,
     #[command(flatten)]
     pub(crate) workload: Workload,
-    #[command(flatten)]
-    pub(crate) trust: ClientTrust,
     #[command(flatten)]
     pub(crate) output: Output,
 }

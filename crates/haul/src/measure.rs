@@ -64,7 +64,7 @@ pub(crate) fn stream(args: &cli::Stream) -> Result<ExitCode> {
         let (spec, axes) = workload(&args.workload)?;
         let rules = Rules { repeats: args.runs, ..Rules::default() };
         let plan = Plan::stream(&spec, &axes, rules)?;
-        Ok(Order { target: args.target.parse::<Target>()?, plan, trust: key::of_client(&args.trust)? })
+        ordered(&args.place, plan)
     })
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn ab(args: &cli::Ab) -> Result<ExitCode> {
             allow_side_effects: args.allow_side_effects,
         };
         let plan = Plan::compare(&spec, &axes, arms, rules)?;
-        Ok(Order { target: args.target.parse::<Target>()?, plan, trust: key::of_client(&args.trust)? })
+        ordered(&args.place, plan)
     })
 }
 
@@ -99,6 +99,10 @@ pub(crate) fn demo(args: &cli::Demo) -> Result<ExitCode> {
         let seed = args.seed.unwrap_or(Rules::default().seed);
         Ok(Order { target: demo::TARGET.parse::<Target>()?, plan: demo::plan(seed)?, trust: Trust::Open })
     })
+}
+
+fn ordered(place: &cli::Place, plan: Plan) -> Result<Order> {
+    Ok(Order { target: place.target.parse::<Target>()?, plan, trust: key::of_client(&place.trust)? })
 }
 
 fn confidence(level: f64) -> Result<f64, LabError> {

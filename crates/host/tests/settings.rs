@@ -110,10 +110,10 @@ impl Drop for Holder {
     }
 }
 
-/// Another haul is this program once more: its only test is the one that plays a part.
+/// Another haul is this program once more, running the one test that plays a part where it is given one.
 fn another_haul(program: &Path, directory: &Path, mode: &str, settings: &[&str]) -> Command {
     let mut command = Command::new(program);
-    command.args(["--exact", "part_of_another_haul", "--ignored", "--nocapture"]);
+    command.args(["--exact", "another_haul_holds_its_settings_until_it_ends", "--nocapture"]);
     command.env(PART, [&[directory.to_str().unwrap(), mode], settings].concat().join(" "));
     command
 }
@@ -122,12 +122,25 @@ fn this_program() -> PathBuf {
     std::env::current_exe().unwrap()
 }
 
-/// First puts back what an earlier haul left. `hold` then applies the settings to `va`, says so and waits for its
+/// A process of its own changes a device, and puts it back when it ends. Given a part, this is that process: it first puts
+/// back what an earlier haul left. `hold` then applies the settings to `va`, says so and waits for its
 /// standard input to end; `churn` says so and then applies, switches and restores until it is killed.
 #[test]
-#[ignore = "the other tests start it in a process of its own, as the haul they kill"]
-fn part_of_another_haul() {
-    let part = std::env::var(PART).expect("only the other tests can give this one its part");
+fn another_haul_holds_its_settings_until_it_ends() {
+    match std::env::var(PART) {
+        Ok(part) => play(&part),
+        Err(_) => on_a_bench(|bench| {
+            let before = bench.features();
+            let other = bench.child("hold", &[NOCACHE]);
+            assert_ne!(bench.features(), before);
+            other.end();
+            assert_eq!(bench.features(), before);
+            assert!(bench.journals().is_empty());
+        }),
+    }
+}
+
+fn play(part: &str) {
     let [directory, mode, texts @ ..] = &part.split(' ').collect::<Vec<_>>()[..] else {
         panic!("no part: {part}")
     };

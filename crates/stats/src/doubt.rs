@@ -67,8 +67,6 @@ doubts! {
     OpenServer = "open_server", "this server lets anyone in (--open): use a key outside a closed network";
     /// The remaining data were not read in time after the end.
     DrainTimedOut = "drain_timed_out", "the path still held data at the end: totals of the two ends differ, the window does not";
-    /// Kernel CPU accounting is by ticks.
-    TickAccounting = "tick_accounting", "the user/system/irq split is sampled at each tick: trust it for long windows only";
     /// The hypervisor took CPU time.
     Steal = "steal", "another guest took CPU time in the window: repeat when the machine is quiet";
     /// The comparison was cut short.

@@ -96,15 +96,13 @@ metrics! {
     /// Length of the window.
     Window = "window", "s", Neither, "Elapsed monotonic time between the two snapshots that make the window.";
     /// Share of the window in which all flows were active.
-    Overlap = "overlap", "%", Higher, "Share of the window in which every flow was moving data.";
+    Overlap = "overlap", "%", Higher, "Share of the receiver's window that is also the sender's, with every flow under way.";
     /// Smoothed round trip time.
     Rtt = "rtt", "us", Neither, "The kernel's smoothed round trip time at the end of the window, mean over the flows.";
-    /// Share of the window the sender was busy.
-    SenderBusy = "sender_busy", "%", Neither, "Share of the flow's life with data to send (TCP_INFO busy time), mean over the flows.";
-    /// Share of the window limited by the peer's window.
-    RwndLimited = "rwnd_limited", "%", Neither, "Share of the flow's life the receiver's window held the sender back (TCP_INFO).";
-    /// Share of the window limited by the send buffer.
-    SndbufLimited = "sndbuf_limited", "%", Neither, "Share of the flow's life the send buffer held the sender back (TCP_INFO).";
+    /// Share of the busy time limited by the peer's window.
+    RwndLimited = "rwnd_limited", "%", Neither, "Share of the flow's busy time in which the receiver's window held the sender back (TCP_INFO, over the flow's life, mean over the flows).";
+    /// Share of the busy time limited by the send buffer.
+    SndbufLimited = "sndbuf_limited", "%", Neither, "Share of the flow's busy time in which the send buffer held the sender back (TCP_INFO, over the flow's life, mean over the flows).";
     /// What the tool itself could reach.
     ToolCeiling = "tool_ceiling", "bit/s", Neither,
         "Rate of haul's own send loop with this message size into a null sink: results above 80 % of it are limited by the tool.";
