@@ -121,19 +121,27 @@ impl Gate {
         self.opened.notify_all();
     }
 
-    /// Waits for the start; false where there will be none.
+    /// Waits for the start; false where there will be none. All but the last stretch can be called off.
     fn pass(&self) -> bool {
+        const LAST: Duration = Duration::from_millis(2);
         let mut opening = self.at.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            match *opening {
-                Opening::Shut => opening = self.opened.wait(opening).unwrap_or_else(PoisonError::into_inner),
-                Opening::At(at) => {
-                    drop(opening);
-                    clock::sleep_until(at);
-                    return true;
-                }
+            let at = match *opening {
                 Opening::Never => return false,
+                Opening::Shut => {
+                    opening = self.opened.wait(opening).unwrap_or_else(PoisonError::into_inner);
+                    continue;
+                }
+                Opening::At(at) => at,
+            };
+            let rest = at.since(clock::now());
+            if rest <= LAST {
+                drop(opening);
+                clock::sleep_until(at);
+                return true;
             }
+            let woken = self.opened.wait_timeout(opening, rest.saturating_sub(LAST));
+            opening = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }

@@ -12,6 +12,8 @@ use haul_host::thread::{CpuList, ThreadTime};
 use haul_stats::MonoNanos;
 use serde::{Deserialize, Serialize};
 
+use crate::spec::StreamSpec;
+
 /// Which kernel an end runs on: two ends with the same boot id share CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostId {
@@ -129,6 +131,51 @@ impl EndReport {
         self.window_end.since(self.window_start)
     }
 
+    /// Says what in a report from the other end cannot be true: it is that end's word, and sums, ratios and differences
+    /// are made of it. What passes can be wrong, but it cannot overflow or contradict itself.
+    pub fn check(&self, spec: &StreamSpec, role: Role) -> Result<(), String> {
+        /// More than any run can move: 2^53 bytes a flow are 83 days at 10 Tbit/s.
+        const MOST_BYTES: u64 = 1 << 53;
+        /// More than any kernel has.
+        const MOST_CPUS: u32 = 1 << 16;
+        let longest = spec.lifetime().saturating_mul(2).saturating_add(Duration::from_mins(1));
+        let holds = |fact: bool, what: &str| if fact { Ok(()) } else { Err(what.to_owned()) };
+        holds(self.role == role, "it did the other end's part")?;
+        holds(self.flows.len() == spec.flows as usize, "it has another number of flows")?;
+        holds(self.window_end >= self.window_start, "its window ends before it starts")?;
+        holds(self.window() <= longest, "its window is longer than the run")?;
+        for flow in &self.flows {
+            holds(flow.total_bytes <= MOST_BYTES, "a flow moved more than can be moved")?;
+            holds(flow.window_bytes <= flow.total_bytes, "a flow moved more in the window than in all")?;
+            holds(
+                flow.window_retransmits.is_none_or(|count| count <= MOST_BYTES),
+                "a flow sent too much again",
+            )?;
+        }
+        holds(
+            self.intervals.iter().all(|slice| slice.end >= slice.start),
+            "an interval ends before it starts",
+        )?;
+        let sum = self.intervals.iter().try_fold(0_u64, |sum, slice| sum.checked_add(slice.bytes));
+        holds(
+            self.intervals.is_empty() || sum == Some(self.window_bytes()),
+            "its intervals do not sum to its window",
+        )?;
+        holds(self.threads.len() <= self.flows.len(), "it has more threads than flows")?;
+        let spent = self.threads.iter().filter_map(|thread| thread.cpu);
+        holds(spent.into_iter().all(|time| time.total <= longest), "a thread used more time than there was")?;
+        if let Some(cpu) = &self.cpu {
+            let most = longest.saturating_mul(cpu.ncpu.max(1));
+            let parts = [cpu.busy, cpu.user, cpu.nice, cpu.system, cpu.irq, cpu.softirq, cpu.steal, cpu.idle];
+            holds(cpu.ncpu > 0 && cpu.ncpu <= MOST_CPUS, "it has no CPU, or too many")?;
+            holds(
+                parts.into_iter().all(|part| part <= most),
+                "its CPUs were busy longer than there was time",
+            )?;
+        }
+        holds(self.ceiling.is_none_or(f64::is_finite), "its ceiling is no number")
+    }
+
     /// Payload of all flows in the window.
     #[must_use]
     pub fn window_bytes(&self) -> u64 {
@@ -179,5 +226,144 @@ impl RunOutcome {
     #[must_use]
     pub fn shared_host(&self) -> bool {
         self.client.host.boot_id.is_some() && self.client.host.boot_id == self.server.host.boot_id
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::readings;
+    use proptest::prelude::*;
+
+    fn number() -> impl Strategy<Value = u64> {
+        prop_oneof![1 => Just(0), 1 => Just(1 << 53), 1 => any::<u64>(), 60 => 0..10_000_000_000_u64]
+    }
+
+    fn length() -> impl Strategy<Value = Duration> {
+        number().prop_map(Duration::from_nanos)
+    }
+
+    prop_compose! {
+        fn flow()(total in number(), share in 0..=64_u64, first in proptest::option::of(number()),
+                  last in proptest::option::of(number()), again in proptest::option::of(number())) -> FlowReport {
+            FlowReport {
+                total_bytes: total,
+                window_bytes: total / 64 * share,
+                first: first.map(MonoNanos),
+                last: last.map(MonoNanos),
+                socket: None,
+                tcp: None,
+                window_retransmits: again,
+                fault: None,
+            }
+        }
+    }
+
+    prop_compose! {
+        fn report(role: Role)(
+            edges in (any::<u64>(), number()),
+            flows in proptest::collection::vec(flow(), 2),
+            cpu in proptest::collection::vec(length(), 8),
+            ncpu in prop_oneof![1 => Just(0), 1 => any::<u32>(), 20 => Just(2)],
+            threads in proptest::collection::vec(length(), 0..3),
+            ceiling in proptest::option::of(0.0..1e300),
+            drained in any::<bool>(),
+        ) -> EndReport {
+            let [busy, user, nice, system, irq, softirq, steal, idle] = cpu[..] else { unreachable!("eight") };
+            EndReport {
+                host: HostId { hostname: String::new(), boot_id: None, version: String::new() },
+                role,
+                window_start: MonoNanos(edges.0),
+                window_end: MonoNanos(edges.0.saturating_add(edges.1)),
+                flows,
+                intervals: Vec::new(),
+                cpu: Some(CpuUse {
+                    elapsed: Duration::ZERO, busy, user, nice, system, irq, softirq, steal, idle, ncpu,
+                    source: String::new(), resolution: Duration::ZERO, split_is_ticks: true,
+                }),
+                cpu_reason: None,
+                threads: threads
+                    .into_iter()
+                    .map(|total| ThreadReport {
+                        cpu: Some(ThreadTime { total, user: total, system: total }),
+                        reason: None,
+                        affinity: None,
+                    })
+                    .collect(),
+                drained,
+                interrupted: false,
+                shared_server: false,
+                ceiling,
+            }
+        }
+    }
+
+    proptest! {
+        // A case that is refused is no case: too many of them fail the test.
+        #![proptest_config(ProptestConfig { cases: 1_000, max_global_rejects: 20_000, ..ProptestConfig::default() })]
+
+        /// Whatever a server says, a report that passes gives readings without an overflow or an infinite number.
+        #[test]
+        fn no_report_that_passes_breaks_the_readings(
+            client in report(Role::Sender),
+            server in report(Role::Receiver),
+            offset in any::<i64>(),
+        ) {
+            let spec = StreamSpec { flows: 2, ..StreamSpec::default() };
+            prop_assume!(client.check(&spec, Role::Sender).is_ok() && server.check(&spec, Role::Receiver).is_ok());
+            let clock_offset = ClockOffset { server_minus_client_ns: offset, error: Duration::ZERO };
+            let outcome = RunOutcome { client, server, clock_offset };
+            let (readings, _) = readings::of(&spec, &outcome);
+            prop_assert!(readings.iter().all(|r| r.value.is_none_or(|value| value.as_f64().is_finite())));
+            let _ = readings::validity(&outcome);
+        }
+    }
+
+    type Spoil = fn(&mut EndReport);
+
+    #[test]
+    fn a_report_that_contradicts_itself_is_refused_with_the_reason() {
+        let flow = FlowReport {
+            total_bytes: 10,
+            window_bytes: 5,
+            first: None,
+            last: None,
+            socket: None,
+            tcp: None,
+            window_retransmits: Some(0),
+            fault: None,
+        };
+        let good = EndReport {
+            host: HostId::own(),
+            role: Role::Receiver,
+            window_start: MonoNanos(0),
+            window_end: MonoNanos(1_000_000_000),
+            flows: vec![flow],
+            intervals: Vec::new(),
+            cpu: None,
+            cpu_reason: None,
+            threads: Vec::new(),
+            drained: true,
+            interrupted: false,
+            shared_server: false,
+            ceiling: None,
+        };
+        let spec = StreamSpec::default();
+        assert_eq!(good.check(&spec, Role::Receiver), Ok(()));
+        let spoils: [(&str, Spoil); 7] = [
+            ("part", |r| r.role = Role::Sender),
+            ("number of flows", |r| r.flows.clear()),
+            ("before it starts", |r| r.window_start = MonoNanos(2_000_000_000)),
+            ("longer than the run", |r| r.window_end = MonoNanos(u64::MAX)),
+            ("more than can be moved", |r| r.flows[0].total_bytes = u64::MAX),
+            ("in the window than in all", |r| r.flows[0].window_bytes = 11),
+            ("ceiling", |r| r.ceiling = Some(f64::NAN)),
+        ];
+        for (what, spoil) in spoils {
+            let mut bad = good.clone();
+            spoil(&mut bad);
+            let said = bad.check(&spec, Role::Receiver).expect_err(what);
+            assert!(said.contains(what), "{said}");
+        }
     }
 }

@@ -22,7 +22,7 @@ use crate::control::{Conversation, wire_now};
 use crate::end::End;
 use crate::error::{Result, WorkloadError};
 use crate::protocol::{Prepare, Welcome};
-use crate::report::{ClockOffset, EndReport, HostId, IntervalReport, RunOutcome};
+use crate::report::{ClockOffset, EndReport, HostId, IntervalReport, Role, RunOutcome};
 use crate::spec::{Direction, StreamSpec};
 
 /// How long a connection may take to be made, control and data alike: three retransmissions of a lost SYN.
@@ -255,7 +255,15 @@ impl Session {
             match self.talk.answer()? {
                 Message::Interval { body, .. } => on_interval(&read(&self.talk, &body)?),
                 Message::Started { .. } => {}
-                Message::Report { body, .. } => return read(&self.talk, &body),
+                Message::Report { body, .. } => {
+                    let report: EndReport = read(&self.talk, &body)?;
+                    let role = if spec.direction == Direction::Send { Role::Receiver } else { Role::Sender };
+                    return report.check(spec, role).map(|()| report).map_err(|what| WorkloadError::Peer {
+                        peer: self.talk.peer().to_owned(),
+                        call: "give a report that can be true".to_owned(),
+                        reason: what,
+                    });
+                }
                 other => return Err(unexpected(&self.talk, &other)),
             }
         }

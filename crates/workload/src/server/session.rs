@@ -9,6 +9,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use haul_host::clock;
 use haul_host::link;
@@ -26,6 +27,9 @@ use crate::error::{Result, WorkloadError};
 use crate::protocol::{Prepare, Welcome};
 use crate::report::HostId;
 use crate::spec::{Direction, StreamSpec};
+
+/// The furthest a client may set the start ahead: it needs some round trips of the slowest path, and no more.
+const LATEST_START: Duration = Duration::from_secs(5);
 
 /// Starts the thread of a session. Without a thread the client is turned away.
 pub(super) fn start(
@@ -241,6 +245,11 @@ impl Session<'_> {
                 Err(error) => failed("prepare the run", Some(run), &error),
             },
             Message::Start { run, at_ns } => match &mut self.state {
+                State::Run { .. } if MonoNanos(at_ns).since(clock::now()) > LATEST_START => {
+                    let error =
+                        WorkloadError::Invalid(format!("it is to start more than {LATEST_START:?} from now"));
+                    failed("start the run", Some(run), &error)
+                }
                 State::Run { end, .. } => {
                     end.start(MonoNanos(at_ns));
                     self.mark_running(true);
