@@ -210,10 +210,12 @@ impl Session {
         stop: &Stop,
         on_interval: &mut dyn FnMut(&IntervalReport),
     ) -> Result<EndReport> {
-        match self.talk.answer()? {
-            Message::Ready { .. } => {}
-            other => return Err(unexpected(&self.talk, &other)),
+        self.talk.watch(stop.as_fd())?;
+        let ready = self.await_ready(run, stop);
+        if ready.is_err() {
+            self.talk.unwatch(stop.as_fd());
         }
+        ready?;
         let at = clock::now().after(START_MARGIN.max(self.offset.error * 4));
         end.start(at);
         self.talk.send(&Message::Start {
@@ -221,7 +223,6 @@ impl Session {
             at_ns: at.0.saturating_add_signed(self.offset.server_minus_client_ns),
         })?;
         self.talk.watch(end.bell())?;
-        self.talk.watch(stop.as_fd())?;
         let (mut stopped, mut over) = (false, false);
         while !over {
             self.talk.pump(end.wake_at())?;
@@ -265,6 +266,21 @@ impl Session {
                     });
                 }
                 other => return Err(unexpected(&self.talk, &other)),
+            }
+        }
+    }
+
+    /// Waits until the server has all the flows.
+    fn await_ready(&mut self, run: RunId, stop: &Stop) -> Result<()> {
+        loop {
+            match self.talk.next() {
+                Some(Message::Ready { .. }) => return Ok(()),
+                Some(other) => return Err(unexpected(&self.talk, &other)),
+                None if stop.requested().is_some() => {
+                    self.talk.send(&Message::Stop { run })?;
+                    return Err(WorkloadError::Interrupted("the flows were being connected"));
+                }
+                None => self.talk.pump(None)?,
             }
         }
     }
