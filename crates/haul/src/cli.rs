@@ -3,6 +3,7 @@
 //! Help says when to use an option, not only what it is. Values with a grammar of their own (sweeps, arms, targets) stay
 //! text here and are read by haul-lab, so that a plan file and the command line cannot disagree about them.
 #![expect(clippy::doc_markdown, reason = "the doc comments are the help text, where backticks would show")]
+#![cfg_attr(doc, expect(rustdoc::broken_intra_doc_links, reason = "brackets in help text are no links"))]
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! The other end: lets clients in, gives each a session, and never lets one of them hold what is another's.
 //!
 //! One thread accepts. It reads the first bytes of every new connection without ever blocking on one of them: a
-//! scanner, a browser or a silent peer costs a slot among [`PENDING`] for at most the handshake's deadline, and the
+//! scanner, a browser or a silent peer costs a slot among 64 for at most the handshake's deadline, and the
 //! oldest makes room for the newest. A control connection becomes a session on a thread of its own; a data connection
 //! is handed to the session whose token it shows. Everything a session holds (its slot, its flows, the settings it
 //! changed) is let go when its thread ends, and its thread ends when the client falls silent.
