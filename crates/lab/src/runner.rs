@@ -14,7 +14,7 @@
 //! What a sceptic would ask of it: a failed or void run is kept with its reason and stays out of the statistics; nothing
 //! is ever run again because of how it came out; a change of the hosts that nobody asked for voids the pair, inside a run
 //! or between the two runs of a pair; the hosts are put back on every way out. It does not measure ([`Rig`]) and does not
-//! decide ([`crate::verdicts`]).
+//! decide (`verdicts`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
