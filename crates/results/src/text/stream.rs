@@ -50,20 +50,22 @@ pub(super) fn reading(run: &Run, metric: Metric, scope: Scope) -> Option<&Readin
     run.readings.iter().find(|reading| reading.metric == metric && reading.scope == scope)
 }
 
+/// The runs by cell and arm, in the order a curve is read, whatever the order in which they ran.
 fn rows(runs: &[Run]) -> Vec<Row<'_>> {
-    let mut groups: Vec<Vec<&Run>> = Vec::new();
-    // By text, because JSON values have no order; a search through the groups would take a sweep's square.
-    let mut places: BTreeMap<(String, Option<&str>), usize> = BTreeMap::new();
+    let axes = in_column_order(runs.iter().flat_map(|run| run.cell.keys()));
+    let mut arms: Vec<Option<&str>> = Vec::new();
+    let mut groups: BTreeMap<(Vec<Option<&CellValue>>, usize), Vec<&Run>> = BTreeMap::new();
     for run in runs {
-        let cell = serde_json::to_string(&run.cell).unwrap_or_default();
-        let place = *places.entry((cell, run.arm.as_deref())).or_insert(groups.len());
-        match groups.get_mut(place) {
-            Some(group) => group.push(run),
-            None => groups.push(vec![run]),
-        }
+        let arm = run.arm.as_deref();
+        let place = arms.iter().position(|known| *known == arm).unwrap_or_else(|| {
+            arms.push(arm);
+            arms.len() - 1
+        });
+        let levels = axes.iter().map(|axis| run.cell.get(*axis)).collect();
+        groups.entry((levels, place)).or_default().push(run);
     }
     let mut rows = Vec::with_capacity(groups.len());
-    for runs in groups {
+    for runs in groups.into_values() {
         let Some(first) = runs.first() else { continue };
         let (cell, arm) = (&first.cell, first.arm.as_deref());
         let of = |wanted: Status| runs.iter().copied().filter(move |run| run.status == wanted);

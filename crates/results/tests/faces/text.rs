@@ -69,6 +69,21 @@ fn a_sweep_fits_the_page() {
 }
 
 #[test]
+fn a_sweep_is_shown_in_the_order_of_its_axes_not_of_its_runs() {
+    let order = [(4, 1 << 10), (1, 128 << 10), (4, 128 << 10), (1, 1 << 10), (1, 16 << 10)];
+    let runs = order.iter().zip(0..).map(|(&(flows, message), index)| {
+        run(index, cell(&[("flows", flows), ("message_bytes", message)]), two_hosts(10.0))
+    });
+    let shown = shown(&document(Kind::Stream, "haul stream HOST", runs.collect()), 80);
+    let rows: Vec<Vec<&str>> = shown
+        .lines()
+        .map(|line| line.split_whitespace().take(2).collect::<Vec<_>>())
+        .filter(|row| row.first().is_some_and(|first| ["1K", "16K", "128K"].contains(first)))
+        .collect();
+    assert_eq!(rows, [["1K", "1"], ["1K", "4"], ["16K", "1"], ["128K", "1"], ["128K", "4"]], "{shown}");
+}
+
+#[test]
 fn a_sweep_on_a_wide_page() {
     insta::assert_snapshot!(shown(&sweep(), 140));
 }
