@@ -43,6 +43,8 @@ doubts! {
     BufferClamped = "buffer_clamped", "raise net.core.rmem_max / wmem_max (TCP buffers set by hand), or leave the size to the kernel";
     /// Flows were not all active throughout.
     Overlap = "overlap", "lengthen --time: on a busy machine an end may be woken late for the edges of a short window";
+    /// Others kept the host busy.
+    OtherLoad = "other_load", "other programs ran on this host: its CPU figures and its throughput are not this test's alone; repeat when it is quiet";
     /// The send loop itself limits.
     ToolLimited = "tool_limited", "the tool, not the path, sets this number: use larger messages or more flows";
     /// The sum of threads saturates.

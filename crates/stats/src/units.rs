@@ -95,6 +95,10 @@ impl MonoNanos {
 /// Reads a duration that names its unit: `10s`, `1.5s`, `250ms`, `2m`, `1h`.
 pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     let bad = || UnitError::Duration(text.to_owned());
+    // Nothing is the same in every unit.
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let scale = match &text[digits.len()..] {
         "us" => 1e-6,

@@ -204,10 +204,10 @@ impl Decide {
             (facts.better != Better::Neither).then(|| self.judge(facts.better, &sides, &effects, ranked));
         let verdict = finding.as_ref().map(|finding| finding.verdict);
         let p_value = finding.as_ref().and_then(|finding| finding.p_value);
-        let no_percentage = || format!("{} is 0 throughout: the change has no percentage", pairs.base);
+        let no_percentage = || "a count that is often 0 has no percentage".to_owned();
         let reason = finding.and_then(|finding| finding.reason);
-        let reason = reason.or_else(|| (!effects.is_relative()).then(no_percentage));
-        let doubts = self.doubts(&sides, &effects);
+        let reason = reason.or_else(|| effects.pct(0.0).is_none().then(no_percentage));
+        let doubts = self.doubts(pairs.metric, &sides, &effects);
         let [base, arm] = sides.map(Side::into_summary);
         Comparison {
             metric: pairs.metric,
@@ -228,7 +228,7 @@ impl Decide {
         }
     }
 
-    fn doubts(&self, sides: &[Side<'_>; 2], effects: &Effects) -> Vec<Doubt> {
+    fn doubts(&self, metric: Metric, sides: &[Side<'_>; 2], effects: &Effects) -> Vec<Doubt> {
         let mut doubts = Vec::new();
         let mut doubt = |id, text| doubts.push(Doubt::new(id, text));
         for side in sides {
@@ -236,11 +236,11 @@ impl Decide {
             if failed > 0 {
                 doubt(DoubtId::FailedRuns, format!("{failed} of {} runs of {name} failed", side.attempted()));
             }
-            if let Some(cv) = side.cv().filter(|cv| *cv > self.max_spread) {
+            if let Some(cv) = side.cv().filter(|cv| *cv > self.max_spread && effects.is_ratio()) {
                 let share = cv * 100.0;
                 doubt(
                     DoubtId::Spread,
-                    format!("the standard deviation of {name} is {share:.0} % of its mean"),
+                    format!("the standard deviation of the {metric} of {name} is {share:.1} % of its mean"),
                 );
             }
             if let Some(modes) = estimate::two_modes(&side.values) {

@@ -51,17 +51,27 @@ impl Effects {
         &self.values
     }
 
-    pub(super) fn is_relative(&self) -> bool {
-        self.scale != Scale::Absolute
+    /// Whether every value is positive, so that changes are ratios.
+    pub(super) fn is_ratio(&self) -> bool {
+        self.scale == Scale::LogRatio
     }
 
-    /// `effect` in percent of the base; `None` where that is no size.
+    /// `effect` in percent of the base; `None` where that is no size. A change of a count that is often 0, as shares of
+    /// its mean, has ends like -140 %: only no change at all is a percentage there.
     pub(super) fn pct(&self, effect: f64) -> Option<f64> {
         match self.scale {
             Scale::LogRatio => Some(effect.exp_m1() * 100.0),
-            Scale::ShareOfBase => Some(effect * 100.0),
+            Scale::ShareOfBase => self.values.iter().all(|value| *value == 0.0).then_some(0.0),
             Scale::Absolute => None,
         }
+    }
+
+    /// Whether the spread of an arm speaks against a verdict. A count that is often 0 spreads by its nature; and where
+    /// even the nearer end of the interval is a larger change than the spread, no spread explains it.
+    pub(super) fn spread_matters(&self, cv: f64, interval: [f64; 2]) -> bool {
+        let [low, high] = interval;
+        let nearer = if low * high > 0.0 { low.abs().min(high.abs()).copysign(low) } else { 0.0 };
+        self.scale == Scale::LogRatio && nearer.exp_m1().abs() <= cv
     }
 
     /// The changes down and up from which on they matter.
@@ -129,10 +139,11 @@ impl Decide {
             ));
         };
         for side in sides {
-            if let Some(cv) = side.cv().filter(|cv| *cv > self.max_spread) {
+            let matters = |cv: &f64| *cv > self.max_spread && effects.spread_matters(*cv, interval);
+            if let Some(cv) = side.cv().filter(matters) {
                 let (name, limit) = (side.name, percent(self.max_spread));
                 return withheld(format!(
-                    "the spread of {name} is {:.0} % of its mean, more than {limit}",
+                    "the spread of {name} is {:.1} % of its mean, more than {limit}",
                     cv * 100.0
                 ));
             }
@@ -166,7 +177,9 @@ impl Decide {
     /// shrinks as 1/√n.
     fn what_is_open(&self, effects: &Effects, estimate: f64, [low, high]: [f64; 2]) -> String {
         let (Some(low_pct), Some(high_pct)) = (effects.pct(low), effects.pct(high)) else {
-            return "the interval of the differences contains 0, and the base is 0: no percentage".to_owned();
+            return "the interval of the differences contains no change, and of counts that are often 0 there is no \
+                    percentage"
+                .to_owned();
         };
         let [down, up] = effects.bounds(self.min_effect);
         let (half_width, distance) = if estimate > up {
