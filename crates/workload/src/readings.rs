@@ -31,6 +31,10 @@ const HANDED_OVER: &str = "bytes handed to the sender's kernel / sender's elapse
 /// Share of the window from which a thread counts as saturating its CPU; the rest is what a scheduler tick may take.
 const BOUND_SHARE: f64 = 0.97;
 
+/// Share of one CPU that a shared host may be busy beyond the workload's own threads: soft interrupts outside them, the
+/// sampling threads and an idle system's own work stay below it.
+const OTHER_LOAD: f64 = 0.25;
+
 /// Share of the host's CPU time taken by the hypervisor from which a run is doubted.
 const STEAL_SHARE: f64 = 0.02;
 
@@ -315,6 +319,7 @@ fn doubts(spec: &StreamSpec, outcome: &RunOutcome) -> Vec<Doubt> {
     let (sender, receiver) = (outcome.sender(), outcome.receiver());
     if outcome.shared_host() {
         doubts.push(Doubt::new(DoubtId::SharedHost, "client and server run on the same kernel"));
+        other_load(&mut doubts, outcome);
     }
     let free: Vec<&str> = [("client", &outcome.client), ("server", &outcome.server)]
         .into_iter()
@@ -399,6 +404,23 @@ fn doubts(spec: &StreamSpec, outcome: &RunOutcome) -> Vec<Doubt> {
         ));
     }
     doubts
+}
+
+/// On one kernel all of the workload's threads are known, so what else kept its CPUs busy is known too. Between two hosts
+/// it is not: there the NIC's interrupts run outside the threads by right.
+fn other_load(doubts: &mut Vec<Doubt>, outcome: &RunOutcome) {
+    let Some(cpu) = &outcome.client.cpu else { return };
+    let (Ok(client), Ok(server)) = (threads_total(&outcome.client), threads_total(&outcome.server)) else {
+        return;
+    };
+    let others =
+        cpu.busy.saturating_sub(client + server).as_secs_f64() / outcome.client.window().as_secs_f64();
+    if others > OTHER_LOAD {
+        doubts.push(Doubt::new(
+            DoubtId::OtherLoad,
+            format!("others used {others:.1} of the {} CPUs of this host in the window", cpu.ncpu),
+        ));
+    }
 }
 
 fn clamped(doubts: &mut Vec<Doubt>, spec: &StreamSpec, outcome: &RunOutcome) {

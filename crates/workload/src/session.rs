@@ -179,10 +179,11 @@ impl Session {
         }
     }
 
-    /// Ends the session in order. Dropping it does the same to the server, only less politely.
+    /// Ends the session in order, and waits for the server to say that everything is as it was. Dropping the session takes
+    /// leave as well, without the wait.
     pub fn close(mut self) -> Result<()> {
         match self.ask(&Message::Close)? {
-            Message::Closed { .. } => Ok(()),
+            Message::Closed { reason: None } => Ok(()),
             other => Err(unexpected(&self.talk, &other)),
         }
     }
@@ -288,6 +289,15 @@ impl Session {
     fn ask(&mut self, message: &Message) -> Result<Message> {
         self.talk.send(message)?;
         self.talk.answer()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // After an error, or a close, the ladder has no place for it.
+        if self.talk.send(&Message::Close).is_ok() {
+            self.talk.finish();
+        }
     }
 }
 
