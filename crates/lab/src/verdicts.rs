@@ -127,8 +127,11 @@ pub(crate) fn doubts(plan: &Plan, runs: &[Run]) -> Vec<Doubt> {
     // Those of void runs are told above, with their reason.
     let mut by_kind: BTreeMap<DoubtId, (usize, &Doubt)> = BTreeMap::new();
     for run in runs.iter().filter(|run| run.status != Status::Void) {
-        for doubt in &run.warnings {
-            by_kind.entry(doubt.id).or_insert((0, doubt)).0 += 1;
+        // A run can doubt the same of both its ends: it is one run all the same.
+        let of_run: BTreeMap<DoubtId, &Doubt> =
+            run.warnings.iter().rev().map(|doubt| (doubt.id, doubt)).collect();
+        for (id, doubt) in of_run {
+            by_kind.entry(id).or_insert((0, doubt)).0 += 1;
         }
     }
     for (id, (count, first)) in by_kind {

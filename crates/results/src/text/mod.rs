@@ -229,7 +229,8 @@ fn axis_value(axis: &str, value: &CellValue) -> String {
 }
 
 /// "message 64K, flows 4"; nothing for a measurement without axes.
-fn cell_name(cell: &Cell) -> String {
+#[must_use]
+pub fn cell_name(cell: &Cell) -> String {
     let axes = in_column_order(cell.keys()).into_iter().filter_map(|axis| Some((axis, cell.get(axis)?)));
     let named: Vec<String> = axes
         .map(|(axis, value)| bound(&format!("{} {}", axis_name(axis), axis_value(axis, value))))
@@ -273,7 +274,8 @@ fn left_out(out: &mut String, document: &Document, layout: Layout) {
             Status::Interrupted | Status::Complete if runs.len() == 1 => " was cut short",
             Status::Interrupted | Status::Complete => " were cut short",
         });
-        if !reason.is_empty() {
+        // The headline has told the reason of the whole.
+        if !reason.is_empty() && document.failure.as_ref().is_none_or(|failure| failure.text != reason) {
             let _ = write!(text, ": {reason}");
         }
         paragraph(out, "  ", &text, 4, layout.columns());
@@ -311,8 +313,17 @@ fn doubts(out: &mut String, document: &Document, layout: Layout) {
             entry.texts.push(doubt);
         }
     };
-    whole.for_each(|doubt| note(doubt, false));
-    document.runs.iter().flat_map(|run| &run.warnings).for_each(|doubt| note(doubt, true));
+    // Failed runs are listed above, each with its reason.
+    whole.filter(|doubt| doubt.id != DoubtId::FailedRuns).for_each(|doubt| note(doubt, false));
+    // The document has already gathered what its runs doubt; a run tells for itself only what is not there.
+    let gathered = |id: DoubtId| document.warnings.iter().any(|doubt| doubt.id == id);
+    for run in &document.runs {
+        let mut told: Vec<DoubtId> = Vec::new();
+        for doubt in run.warnings.iter().filter(|doubt| !gathered(doubt.id)) {
+            note(doubt, !told.contains(&doubt.id));
+            told.push(doubt.id);
+        }
+    }
     if order.is_empty() {
         return;
     }
