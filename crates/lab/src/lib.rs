@@ -19,7 +19,7 @@ pub mod rig;
 pub mod runner;
 pub mod sweep;
 pub mod topology;
-mod verdicts;
+pub mod verdicts;
 
 pub use arm::Arm;
 pub use error::LabError;

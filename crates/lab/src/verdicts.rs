@@ -3,11 +3,9 @@
 //! A pair is one block's run of the base and of the arm in one cell, both complete, both with a value. Nothing else
 //! enters the statistics: failed runs are counted beside them, void and interrupted ones only shown.
 //!
-//! The family whose error is controlled together is one metric at one end, over all cells and arms: each metric is a
-//! question of its own ("is it cheaper at the sender?"), asked many times. One family over all metrics would need twelve
-//! pairs to say anything about a sweep of eight sizes, however clear it is (two to the power of one minus the pairs must
-//! not exceed 5 % by the number of comparisons). The null arm is a family of its own: it asks about the noise, not about
-//! the change.
+//! The family whose error is controlled together is the whole experiment: every metric, cell and arm. What that asks of
+//! the number of pairs is [`pairs_to_decide`], and is said before the first run. The null arm is a family of its own: it
+//! asks about the noise, not about the change.
 
 use std::collections::BTreeMap;
 
@@ -46,13 +44,13 @@ pub(crate) fn comparisons(plan: &Plan, runs: &[Run]) -> Vec<Comparison> {
     let groups = grouped(plan, runs);
     let of = |cell: usize, arm: usize| groups.get(&(cell, Some(arm))).map_or(&[][..], Vec::as_slice);
     let mut all: Vec<((usize, usize, usize), Comparison)> = Vec::new();
-    for (position, &(metric, scope)) in COMPARED.iter().enumerate() {
-        if !runs.iter().any(|run| run.status == Status::Complete && value(run, metric, scope).is_some()) {
-            continue;
-        }
-        for null in [false, true] {
-            let mut places = Vec::new();
-            let mut family = Vec::new();
+    for null in [false, true] {
+        let mut places = Vec::new();
+        let mut family = Vec::new();
+        for (position, &(metric, scope)) in COMPARED.iter().enumerate() {
+            if !runs.iter().any(|run| run.status == Status::Complete && value(run, metric, scope).is_some()) {
+                continue;
+            }
             let arms = plan.arms().iter().enumerate().skip(1);
             for (arm, named) in arms.filter(|(arm, _)| plan.is_null(*arm) == null) {
                 for (cell, planned) in plan.cells().iter().enumerate() {
@@ -70,12 +68,23 @@ pub(crate) fn comparisons(plan: &Plan, runs: &[Run]) -> Vec<Comparison> {
                     }));
                 }
             }
-            compare::correct(&mut family);
-            all.extend(places.into_iter().zip(family));
         }
+        compare::correct(&mut family);
+        all.extend(places.into_iter().zip(family));
     }
     all.sort_by_key(|(place, _)| *place);
     all.into_iter().map(|(_, comparison)| comparison).collect()
+}
+
+/// Of the entries of [`COMPARED`], those a run has: the ones of a shared host, or the ones of two.
+const COMPARED_AT_ONCE: usize = 6;
+
+/// How many comparisons the plan leads to, and how many pairs the clearest of them needs before it can stand among them.
+#[must_use]
+pub fn pairs_to_decide(plan: &Plan) -> (usize, usize) {
+    let arms = (1..plan.arms().len()).filter(|arm| !plan.is_null(*arm)).count().max(1);
+    let family = COMPARED_AT_ONCE * plan.cells().len() * arms;
+    (family, compare::min_pairs(1.0 - (1.0 - plan.rules().decide.confidence) / family as f64))
 }
 
 fn value(run: &Run, metric: Metric, scope: Scope) -> Option<f64> {

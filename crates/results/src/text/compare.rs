@@ -304,7 +304,7 @@ fn notes(out: &mut String, all: &[Comparison], layout: Layout) {
     spread_note(out, &counts, layout);
     let judged = all.iter().filter(|c| c.verdict.is_some()).count();
     let family =
-        if judged > 1 { format!("; verdicts are corrected for {judged} comparisons") } else { String::new() };
+        if judged > 1 { "; verdicts are corrected for all comparisons of the experiment" } else { "" };
     let least = percent(first.min_effect_pct);
     let rule = format!(
         "change: from the pairs, not from the means; better and worse: all of the interval beyond ±{least}, \
