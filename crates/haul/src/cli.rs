@@ -5,7 +5,7 @@
 #![expect(clippy::doc_markdown, reason = "the doc comments are the help text, where backticks would show")]
 #![cfg_attr(doc, expect(rustdoc::broken_intra_doc_links, reason = "brackets in help text are no links"))]
 
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -62,6 +62,23 @@ pub(crate) enum Command {
     },
 }
 
+impl Command {
+    /// Whether it only looks. What begins something of its own, or puts things back, sees to what a killed haul left by
+    /// itself, because it must not go on where that fails; scripts that generate files are to print nothing else.
+    pub(crate) fn only_looks(&self) -> bool {
+        match self {
+            Self::Env(_) | Self::Explain { .. } => true,
+            Self::Settings { action } => matches!(action, Settings::List { .. }),
+            Self::Demo(_)
+            | Self::Serve(_)
+            | Self::Stream(_)
+            | Self::Ab(_)
+            | Self::Completions { .. }
+            | Self::Man { .. } => false,
+        }
+    }
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct Demo {
     #[command(flatten)]
@@ -74,7 +91,7 @@ pub(crate) struct Demo {
 #[derive(Args, Debug)]
 pub(crate) struct Serve {
     /// Address and port to listen on; the default is every address, IPv4 and IPv6
-    #[arg(long, value_name = "ADDR:PORT", default_value_t = default_listen())]
+    #[arg(long, value_name = "ADDR[:PORT]", default_value_t = default_listen(), value_parser = listen)]
     pub(crate) listen: SocketAddr,
     /// Let anyone in, without a key: only on a network where nobody else is
     #[arg(long, conflicts_with_all = ["key", "key_file"])]
@@ -91,6 +108,14 @@ pub(crate) struct Serve {
 
 fn default_listen() -> SocketAddr {
     SocketAddr::from((Ipv6Addr::UNSPECIFIED, haul_workload::server::DEFAULT_PORT))
+}
+
+/// An address with a port, or without one for the usual port.
+fn listen(text: &str) -> Result<SocketAddr, String> {
+    let usual = |address: IpAddr| SocketAddr::new(address, haul_workload::server::DEFAULT_PORT);
+    text.parse().or_else(|_| text.trim_matches(['[', ']']).parse().map(usual)).map_err(|_| {
+        "give an address of this host, as 192.0.2.1, 192.0.2.1:4285, :: or [::1]:4285".to_owned()
+    })
 }
 
 /// How the two ends know each other.
@@ -221,7 +246,7 @@ pub(crate) struct Ab {
     /// The first arm is the base
     #[arg(long = "arm", value_name = "NAME:SPEC[,SPEC…]", required = true, help_heading = "Deciding")]
     pub(crate) arms: Vec<String>,
-    /// Runs of every arm; 6 is the fewest that can decide at 95 %
+    /// Runs of every arm; 8 is the fewest that can decide between two arms at 95 %, sweeps and more arms ask for more
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = "Deciding")]
     pub(crate) pairs: u32,
     /// Also run the first arm against itself: the noise floor, and a check on the verdicts

@@ -8,6 +8,7 @@ use haul_host::ethtool;
 use haul_host::journal::Outcome;
 use haul_host::link;
 use haul_host::privilege;
+use haul_host::signal::Stop;
 use haul_lab::live::{self, LiveRig};
 use haul_lab::record::Start;
 use haul_lab::rig::Rig as _;
@@ -16,15 +17,15 @@ use haul_results::record::{Environment, Kind};
 
 use crate::cli::{self, Settings};
 use crate::key;
-use crate::measure::{failure_of, print, write};
-use crate::screen::{Screen, say};
+use crate::measure::{command, failure_of, print, write};
+use crate::screen::say;
 use crate::state::State;
 
 /// `haul env`: this host alone, or both ends of the path to a target.
 pub(crate) fn env(args: &cli::Env) -> Result<ExitCode> {
     let start = Start::now();
     let began = std::time::Instant::now();
-    let command: Vec<String> = std::env::args().collect();
+    let command = command();
     let document = match environment(args) {
         Ok(environment) => start.facts(command, began.elapsed(), environment),
         Err(error) => start.failed(Kind::Env, command, began.elapsed(), failure_of(&error)),
@@ -42,9 +43,8 @@ fn environment(args: &cli::Env) -> Result<Environment> {
     if target.needs_namespaces() && !privilege::effective_root() {
         privilege::enter_user_namespace().context("the lab needs two network namespaces")?;
     }
-    let showing = Screen::start(false).context("cannot start the thread that shows progress")?;
-    state.recover(&showing.screen())?;
-    let mut rig = LiveRig::connect(Topology::open(&target, &trust, state.journal())?)?;
+    let stop = Stop::install()?;
+    let mut rig = LiveRig::connect(Topology::open(&target, &trust, state.journal())?, &stop)?;
     Ok(rig.fingerprint()?)
 }
 

@@ -24,7 +24,7 @@ use haul_results::text;
 
 use cli::{Cli, Command, Format, Output};
 use measure::{exit_of, layout, print};
-use screen::say;
+use screen::{say, with_causes};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -34,13 +34,16 @@ fn main() -> ExitCode {
     match run(&cli.command) {
         Ok(exit) => exit,
         Err(error) => {
-            say(&format!("haul: {error:#}"));
+            say(&format!("haul: {}", with_causes(&error)));
             ExitCode::from(exit_of(&error))
         }
     }
 }
 
 fn run(command: &Command) -> Result<ExitCode> {
+    if command.only_looks() {
+        state::settle_aside();
+    }
     match command {
         Command::Demo(args) => measure::demo(args),
         Command::Serve(args) => serve::serve(args),
@@ -71,7 +74,7 @@ fn usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         return host::finish(print(&error.render().to_string())).unwrap_or(ExitCode::FAILURE);
     }
-    let arguments: Vec<String> = std::env::args().collect();
+    let arguments = measure::command();
     let asked_json = arguments.iter().any(|argument| argument == "--format=json")
         || arguments.windows(2).any(|pair| pair[0] == "--format" && pair[1] == "json");
     let kind = match arguments.get(1).map(String::as_str) {

@@ -19,6 +19,7 @@ use haul_lab::live::LiveRig;
 use haul_lab::record::Start;
 use haul_lab::runner::{self, Event, Measured};
 use haul_lab::topology::{Target, Topology};
+use haul_lab::verdicts::pairs_to_decide;
 use haul_lab::{Arm, Axis, LabError, Plan, Rules, demo, option};
 use haul_results::record::{Document, Failure, Kind, Status};
 use haul_results::text::{self, Demonstration, Layout, Style, Width};
@@ -29,7 +30,7 @@ use haul_workload::StreamSpec;
 
 use crate::cli::{self, Content, Format, Output, Way, Workload};
 use crate::key;
-use crate::screen::{Screen, Showing, say};
+use crate::screen::{Screen, Showing, say, with_causes};
 use crate::state::State;
 
 /// What `haul demo` asks, and where it leads.
@@ -50,6 +51,22 @@ const DEMONSTRATION: Demonstration<'static> = Demonstration {
         ("haul serve, and on another host: haul stream THIS-HOST --key KEY", "a real network"),
     ],
 };
+
+/// The command line as a record can keep it: without the key, and as text whatever its bytes.
+pub(crate) fn command() -> Vec<String> {
+    let mut secret = false;
+    std::env::args_os()
+        .map(|argument| {
+            let argument = argument.to_string_lossy().into_owned();
+            let hide = std::mem::replace(&mut secret, argument == "--key");
+            match argument.split_once('=') {
+                _ if hide => "…".to_owned(),
+                Some(("--key", _)) => "--key=…".to_owned(),
+                _ => argument,
+            }
+        })
+        .collect()
+}
 
 /// What is to be measured, once the arguments are understood.
 struct Order {
@@ -135,6 +152,8 @@ fn workload(args: &Workload) -> Result<(StreamSpec, Vec<Axis>), LabError> {
         interval: args.interval,
         ..StreamSpec::default()
     };
+    // Before the options that are set by name, or the first of them would be blamed for another.
+    spec.check().map_err(haul_workload::WorkloadError::from)?;
     if let Some(pin) = &args.pin {
         option::set(&mut spec, "pin", pin)?;
     }
@@ -153,14 +172,13 @@ fn workload(args: &Workload) -> Result<(StreamSpec, Vec<Axis>), LabError> {
             _ => axes.push(parsed),
         }
     }
-    spec.check().map_err(haul_workload::WorkloadError::from)?;
     Ok((spec, axes))
 }
 
 /// Runs what `order` makes of the arguments, and writes the document it ends in.
 fn measure(kind: Kind, output: &Output, order: impl FnOnce() -> Result<Order>) -> Result<ExitCode> {
     let (start, began) = (Start::now(), Instant::now());
-    let command: Vec<String> = std::env::args().collect();
+    let command = command();
     let document = match order().and_then(|order| carry_out(order, kind, output)) {
         Ok(measured) => start.document(kind, command, measured),
         Err(error) => start.failed(kind, command, began.elapsed(), failure_of(&error)),
@@ -178,8 +196,16 @@ fn carry_out(order: Order, kind: Kind, output: &Output) -> Result<Measured> {
     let stop = Stop::install()?;
     let showing = Screen::start(!output.quiet).context("cannot start the thread that shows progress")?;
     state.recover(&showing.screen())?;
+    let (comparisons, needed) = pairs_to_decide(&plan);
+    if !plan.arms().is_empty() && (plan.rules().repeats as usize) < needed {
+        showing.screen().line(format!(
+            "haul: {} pairs cannot decide {comparisons} comparisons at {} %: at least --pairs {needed} can",
+            plan.rules().repeats,
+            plan.rules().decide.confidence * 100.0
+        ));
+    }
     let topology = Topology::open(&target, &trust, state.journal())?;
-    let mut rig = LiveRig::connect(topology)?;
+    let mut rig = LiveRig::connect(topology, &stop)?;
     let intervals =
         plan.cells().iter().any(|cell| cell.spec.interval.is_some()) && output.format == Format::Text;
     let mut watch = watcher(&showing, kind, intervals, plan.cells().len() > 1);
@@ -210,7 +236,7 @@ fn watcher(
         }
         Event::Begins { number, of, arm, cell, left, .. } => {
             at = 0.0;
-            let levels = cell.iter().filter(|_| swept).map(|(name, value)| format!("{name} {value}"));
+            let levels = swept.then(|| text::cell_name(cell));
             let text = arm.map(ToOwned::to_owned).into_iter().chain(levels).collect::<Vec<_>>().join(", ");
             screen.progress(*number as u64 - 1, *of as u64, text, Some(*left));
         }
@@ -227,7 +253,7 @@ fn watcher(
 
 /// How an error stands in a document.
 pub(crate) fn failure_of(error: &anyhow::Error) -> Failure {
-    Failure { exit: exit_of(error), text: format!("{error:#}") }
+    Failure { exit: exit_of(error), text: with_causes(error) }
 }
 
 /// The exit code that belongs to an error: what the library says of its own, 1 for everything else.
@@ -237,6 +263,7 @@ pub(crate) fn exit_of(error: &anyhow::Error) -> u8 {
         error.downcast_ref::<haul_workload::WorkloadError>().map(haul_workload::WorkloadError::exit)
     })
     .or_else(|| error.downcast_ref::<haul_wire::WireError>().map(|_| 2))
+    .or_else(|| error.downcast_ref::<ResultsError>().map(ResultsError::exit))
     .unwrap_or(1)
 }
 
@@ -250,9 +277,11 @@ pub(crate) fn write(document: &Document, output: &Output) -> Result<ExitCode> {
     let stdout = io::stdout().lock();
     let written = match output.format {
         Format::Json => json::write(document, stdout),
-        Format::Text if document.kind == Kind::Demo => {
+        Format::Text if document.kind == Kind::Demo && !document.runs.is_empty() => {
             print(&text::demonstration(document, &DEMONSTRATION, layout())).map_err(ResultsError::Write)
         }
+        // What failed before there was anything to show is an error and nothing else.
+        Format::Text if document.runs.is_empty() && document.failure.is_some() => Ok(()),
         Format::Text => print(&text::document(document, layout())).map_err(ResultsError::Write),
     };
     match written {
@@ -261,7 +290,7 @@ pub(crate) fn write(document: &Document, output: &Output) -> Result<ExitCode> {
         Err(error) if error.is_closed_pipe() => {}
         Err(error) => return Err(error).context("cannot write the result to standard output"),
     }
-    if let Some(failure) = document.failure.as_ref().filter(|_| output.format == Format::Json) {
+    if let Some(failure) = &document.failure {
         say(&format!("haul: {}", failure.text));
     }
     Ok(ExitCode::from(exit))

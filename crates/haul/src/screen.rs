@@ -94,7 +94,7 @@ fn show(shows: &Receiver<Show>, dropped: &AtomicU64, bar: bool) {
     }
     while let Ok(next) = shows.recv() {
         match next {
-            Show::Line(text) => bar.suspend(|| say(&text)),
+            Show::Line(text) => bar.suspend(|| put_line(&text)),
             Show::Progress { done, of, text, left } => {
                 bar.set_length(of);
                 bar.set_position(done);
@@ -107,7 +107,7 @@ fn show(shows: &Receiver<Show>, dropped: &AtomicU64, bar: bool) {
         let lost = dropped.swap(0, Ordering::Relaxed);
         if lost > 0 {
             bar.suspend(|| {
-                say(&format!("({lost} lines were dropped: this output was not read fast enough)"));
+                put_line(&format!("({lost} lines were dropped: this output was not read fast enough)"));
             });
         }
     }
@@ -115,8 +115,35 @@ fn show(shows: &Receiver<Show>, dropped: &AtomicU64, bar: bool) {
 }
 
 /// Writes a line to standard error. Who closed it does not want it.
-pub(crate) fn say(text: &str) {
+fn put_line(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Writes a line to standard error before the program ends, and waits no longer than [`LAST_WORDS`] for its reader.
+pub(crate) fn say(text: &str) {
+    // What a peer or an argument put into it must not speak to the terminal.
+    let turns = |c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let clean = |c: char| if (c.is_control() && c != '\n') || turns(c) { '\u{fffd}' } else { c };
+    let (line, (done, written)) = (text.chars().map(clean).collect::<String>(), sync_channel(1));
+    let started = std::thread::Builder::new().name("haul-last-words".to_owned()).spawn(move || {
+        put_line(&line);
+        // Nobody waits any more where it took too long.
+        let _ = done.send(());
+    });
+    if started.is_ok() {
+        let _ = written.recv_timeout(LAST_WORDS);
+    }
+}
+
+/// An error with its causes, each said once: some of ours name their cause in their own words.
+pub(crate) fn with_causes(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 /// A length of time for people: `42 s`, `3 min 20 s`, `2 h 5 min`.

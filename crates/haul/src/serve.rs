@@ -16,18 +16,19 @@ use crate::state::State;
 
 pub(crate) fn serve(args: &cli::Serve) -> Result<ExitCode> {
     let state = State::open()?;
-    let key = if args.open { None } else { Some(key::of_server(&args.key)?) };
     let stop = Stop::install()?;
     let showing = Screen::start(false).context("cannot start the thread that writes the log")?;
     let screen = showing.screen();
     state.recover(&screen)?;
-    let server = Server::bind(ServeOptions {
-        listen: args.listen,
+    let server = Server::bind(args.listen)?;
+    // Made once there is a server that can be reached with it: the first start that prints it is one that serves.
+    let key = if args.open { None } else { Some(key::of_server(&args.key)?) };
+    let options = ServeOptions {
         key: key.as_ref().map(|key| key.key.clone()),
         allow_settings: args.allow_settings,
         max_sessions: args.sessions,
         journal: state.journal().to_owned(),
-    })?;
+    };
     let address = server.local_addr()?;
     screen.line(format!("haul: listening on {address}"));
     match key {
@@ -37,7 +38,7 @@ pub(crate) fn serve(args: &cli::Serve) -> Result<ExitCode> {
         ),
         Some(key) => screen.line(match key.origin {
             Origin::Made(path) => format!(
-                "haul: made a key, kept in {}; clients need it: haul stream HOST --key {}",
+                "haul: made a key, kept in {}; clients need it: HAUL_KEY={} haul stream HOST",
                 path.display(),
                 key.key.reveal()
             ),
@@ -49,7 +50,7 @@ pub(crate) fn serve(args: &cli::Serve) -> Result<ExitCode> {
         screen.line("haul: clients may change NIC settings of this host while they are connected");
     }
     let log = screen.clone();
-    server.run(&stop, Arc::new(move |event| log.line(line(event))))?;
+    server.run(options, &stop, Arc::new(move |event| log.line(line(event))))?;
     drop(showing);
     if let Some(signal) = stop.requested() {
         say(&format!("haul: stopped by {signal}"));
@@ -68,6 +69,7 @@ fn line(event: &ServeEvent) -> String {
         ServeEvent::Closed { client, reason: None } => format!("{client}: done"),
         ServeEvent::Closed { client, reason: Some(reason) } => format!("{client}: ended: {reason}"),
         ServeEvent::TurnedAway { from, reason } => format!("{from}: turned away: {reason}"),
+        ServeEvent::Hushed { count } => format!("{count} more connections were turned away within a second"),
         ServeEvent::Settings { client, what } => format!("{client}: settings {what}"),
     };
     format!("{time} {}", printable(&text))

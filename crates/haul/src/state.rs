@@ -1,14 +1,13 @@
 //! What an earlier haul may have left behind on this host, and where it would be written down.
 //!
-//! Every command that does something first puts back what a killed haul left changed. Where that fails, nothing new is
-//! begun: a second change on top of a half-undone one could not be undone by anybody.
+//! Every command first puts back what a killed haul left changed. Where that fails, nothing new is begun: a second change on top of a half-undone one could not be undone by anybody.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use haul_host::journal::{self, Outcome, Recovery};
 
-use crate::screen::Screen;
+use crate::screen::{Screen, say, with_causes};
 
 /// The place of the journals, found before the process changes its user namespace.
 pub(crate) struct State {
@@ -33,7 +32,7 @@ impl State {
     pub(crate) fn recover(&self, screen: &Screen) -> Result<()> {
         let mut kept = 0;
         for recovery in self.settle()? {
-            screen.line(format!("haul: left by an earlier haul: {recovery}"));
+            screen.line(notice(&recovery));
             kept += u32::from(matches!(recovery.outcome, Outcome::Kept { .. }));
         }
         if kept > 0 {
@@ -44,4 +43,16 @@ impl State {
         }
         Ok(())
     }
+}
+
+/// Puts back what killed hauls left, beside a command that goes on whatever comes of it.
+pub(crate) fn settle_aside() {
+    match State::open().and_then(|state| state.settle()) {
+        Ok(recoveries) => recoveries.iter().for_each(|recovery| say(&notice(recovery))),
+        Err(error) => say(&format!("haul: {}", with_causes(&error))),
+    }
+}
+
+fn notice(recovery: &Recovery) -> String {
+    format!("haul: left by an earlier haul: {recovery}")
 }

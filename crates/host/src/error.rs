@@ -78,7 +78,11 @@ impl HostError {
     /// The system's refusal of `operation` on `object`.
     #[must_use]
     pub fn os(operation: &'static str, object: impl Into<String>, source: io::Error) -> Self {
-        Self::Os { operation, object: object.into(), source, hint: None }
+        let hint = match source.raw_os_error() {
+            Some(libc::EMFILE | libc::ENFILE) => Some("raise the limit on open files: ulimit -n".into()),
+            _ => None,
+        };
+        Self::Os { operation, object: object.into(), source, hint }
     }
 
     /// The same error with a remedy, where the variant has room for one.

@@ -250,10 +250,15 @@ impl Entry {
     /// caller has the [`Desk`].
     fn read(path: &Path) -> Result<Option<Self>> {
         let object = || path.display().to_string();
-        let mut file = match File::open(path) {
+        // Neither a link nor a pipe that somebody put there, on which an open would wait for ever.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let mut file = match File::options().read(true).custom_flags(flags).open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened.named("open the journal", object)?,
         };
+        if !file.metadata().named("look at the journal", object)?.is_file() {
+            return Ok(None);
+        }
         let alive = match file.try_lock() {
             Ok(()) => false,
             Err(TryLockError::WouldBlock) => true,

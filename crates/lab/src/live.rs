@@ -40,6 +40,8 @@ pub struct LiveRig {
     device: Option<Link>,
     /// Whether the route to the server never leaves this kernel by a device.
     local_route: bool,
+    /// What the user ends waits with.
+    stop: Stop,
     topology: Topology,
 }
 
@@ -48,13 +50,14 @@ impl LiveRig {
     ///
     /// # Errors
     /// Where no address of it answers, or it does not let this client in.
-    pub fn connect(topology: Topology) -> Result<Self, LabError> {
+    pub fn connect(topology: Topology, stop: &Stop) -> Result<Self, LabError> {
         let mut rig = Self {
             tuner: None,
             session: None,
             server_set: false,
             device: None,
             local_route: false,
+            stop: stop.clone(),
             topology,
         };
         rig.session()?;
@@ -86,7 +89,7 @@ impl LiveRig {
         let mut last = None;
         for dial in self.topology.dials() {
             let tried = self.topology.as_client(|| -> Result<_, LabError> {
-                let session = Session::connect(dial)?;
+                let session = Session::connect(dial, &self.stop)?;
                 let route = link::route_to(dial.addr.ip())?;
                 Ok((session, link::link_by_index(route.oif)?, route.local))
             })?;
@@ -109,11 +112,7 @@ impl LiveRig {
         self.session()?;
         let Some(session) = self.session.as_mut() else { unreachable!("made above") };
         let result = self.topology.as_client(|| work(session))?;
-        // After these the two ends agree on what comes next; after any other error they may not.
-        let in_step = matches!(
-            result,
-            Ok(_) | Err(WorkloadError::Peer { .. } | WorkloadError::Spec(_) | WorkloadError::Invalid(_))
-        );
+        let in_step = session.in_step();
         if !in_step {
             self.session = None;
         }

@@ -129,7 +129,13 @@ fn is_host(text: &str) -> bool {
 
 fn lab_options(options: &str) -> Result<Target, String> {
     let (mut mtu, mut ipv6) = (VethOptions::default().mtu, false);
+    let mut seen: Vec<&str> = Vec::new();
     for option in options.split(',') {
+        let name = option.split('=').next().unwrap_or_default();
+        if seen.contains(&name) {
+            return Err(format!("{name} is given twice"));
+        }
+        seen.push(name);
         match option.split_once('=') {
             Some(("mtu", size)) => {
                 let wanted = || format!("'{size}' is no MTU: give {} to {}", MTU.start(), MTU.end());
@@ -163,7 +169,6 @@ impl Resident {
         })?;
         let key = Key::from_random(bytes);
         let options = ServeOptions {
-            listen: SocketAddr::new(address, 0),
             key: Some(key.clone()),
             // In a lab the server's host is a namespace of its own. On loopback it is this host, with one device for
             // both ends, which the client changes.
@@ -172,7 +177,8 @@ impl Resident {
             max_sessions: 4,
             journal,
         };
-        let bind = || Server::bind(options).and_then(|server| Ok((server.local_addr()?, server)));
+        let listen = SocketAddr::new(address, 0);
+        let bind = || Server::bind(listen).and_then(|server| Ok((server.local_addr()?, server)));
         let (addr, server) = match netns {
             Some(netns) => netns.run(bind)?,
             None => bind(),
@@ -180,7 +186,7 @@ impl Resident {
         let stop = Stop::never()?;
         let server_stop = stop.clone();
         // What it has to say concerns this process's own client, which is told by its session.
-        let work = move || server.run(&server_stop, Arc::new(|_| {}));
+        let work = move || server.run(options, &server_stop, Arc::new(|_| {}));
         let thread = match netns {
             Some(netns) => netns.spawn(SERVER_THREAD, work)?,
             None => thread::Builder::new().name(SERVER_THREAD.to_owned()).spawn(work).map_err(|error| {
@@ -363,6 +369,7 @@ mod tests {
             ("loopback:80", "no options"),
             ("lab:mtu=100", "1280 to 65535"),
             ("lab:mtu=", "1280 to 65535"),
+            ("lab:mtu=1500,mtu=9000", "twice"),
             ("lab:speed=1", "mtu=SIZE and ipv6"),
             ("[::1", "[2001:db8::1]:4285"),
             ("[host]:80", "[2001:db8::1]:4285"),

@@ -210,7 +210,7 @@ fn a_server_that_is_not_there_ends_in_the_peers_exit_code() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let target = free.to_string().parse().unwrap();
     let topology = haul_lab::Topology::open(&target, &haul_wire::Trust::Open, state.path()).unwrap();
-    let error = LiveRig::connect(topology).err().expect("nobody listens");
+    let error = LiveRig::connect(topology, &Stop::never().unwrap()).err().expect("nobody listens");
     assert_eq!(error.exit(), 4);
     assert!(error.to_string().contains("haul serve"), "{error}");
 }

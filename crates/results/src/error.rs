@@ -46,7 +46,7 @@ pub enum ResultsError {
     #[error("the document cannot be written as JSON: {0}")]
     Encode(serde_json::Error),
     /// The other end of the output did not take it.
-    #[error("writing the JSON document failed: {0}")]
+    #[error("the result could not be written to standard output: {0}")]
     Write(#[source] io::Error),
     /// Nothing of that name is measured.
     #[error("'{name}' is neither a metric nor a doubt{hint}; 'haul explain' lists them")]
@@ -59,6 +59,12 @@ pub enum ResultsError {
 }
 
 impl ResultsError {
+    /// The exit code that belongs to it: 2 where a name or a document was asked for that there is not, 1 elsewhere.
+    #[must_use]
+    pub fn exit(&self) -> u8 {
+        if matches!(self, Self::UnknownName { .. }) { 2 } else { 1 }
+    }
+
     /// Whether the reader of the output has gone, as `head` does once it has seen enough: a reason to end quietly.
     #[must_use]
     pub fn is_closed_pipe(&self) -> bool {

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use haul_host::clock;
+use haul_host::signal::Stop;
 use haul_host::socket::{Epoll, Interest};
 use haul_stats::MonoNanos;
 use haul_wire::session::{Role, Session};
@@ -21,6 +22,20 @@ use crate::error::{Result, WorkloadError};
 
 /// Descriptors a pump can watch beside the connection.
 const WATCHED: usize = 2;
+
+/// The longest wait for any one answer. The session's own deadlines are shorter where it has one; a peer that only
+/// repeats that it is alive must not hold us beyond all of them.
+const ANSWER_LIMIT: Duration = Duration::from_secs(20);
+
+/// How often a wait looks whether the user wants it to end.
+const STOP_LOOK: Duration = Duration::from_millis(50);
+
+fn heed(stop: &Stop) -> Result<()> {
+    match stop.requested() {
+        Some(_) => Err(WorkloadError::Interrupted("waiting for the other end")),
+        None => Ok(()),
+    }
+}
 
 /// epoll counts in milliseconds: the last stretch before an instant is slept through exactly.
 const FINE: Duration = Duration::from_micros(1_500);
@@ -115,20 +130,32 @@ impl<R: Role> Conversation<R> {
     }
 
     /// Waits until messages may be sent.
-    pub(crate) fn establish(&mut self) -> Result<()> {
+    pub(crate) fn establish(&mut self, stop: &Stop) -> Result<()> {
         while !self.established {
-            self.pump(None)?;
+            self.pump(Some(clock::now().after(STOP_LOOK)))?;
+            heed(stop)?;
         }
         Ok(())
     }
 
-    /// Waits for the next message, until the session's own deadline ends the wait.
-    pub(crate) fn answer(&mut self) -> Result<Message> {
+    /// Waits for the next message: until the session's own deadline, [`ANSWER_LIMIT`] or, where it may, the user ends the
+    /// wait.
+    pub(crate) fn answer(&mut self, stop: Option<&Stop>) -> Result<Message> {
+        let until = clock::now().after(ANSWER_LIMIT);
         loop {
             if let Some(message) = self.next() {
                 return Ok(message);
             }
-            self.pump(None)?;
+            stop.map_or(Ok(()), heed)?;
+            if clock::now() >= until {
+                return Err(WorkloadError::Lost {
+                    peer: self.peer.clone(),
+                    phase: "waiting for its answer",
+                    reason: format!("it says that it is alive, and nothing else, for {ANSWER_LIMIT:?}"),
+                    partial: None,
+                });
+            }
+            self.pump(Some(clock::now().after(STOP_LOOK)))?;
         }
     }
 
@@ -147,10 +174,10 @@ impl<R: Role> Conversation<R> {
         let mut buffer = [0; 16 << 10];
         loop {
             match self.socket.read(&mut buffer) {
-                Ok(0) => {
-                    let closed = self.session.receive_end();
-                    self.collect();
-                    return self.wire(closed);
+                Ok(0) => return self.hear_the_end(),
+                // Who closes without having read our hello resets the connection: to us it is the same.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset && !self.established => {
+                    return self.hear_the_end();
                 }
                 Ok(read) => {
                     let received = self.session.receive(wire_now(), &buffer[..read]);
@@ -165,6 +192,12 @@ impl<R: Role> Conversation<R> {
                 Err(error) => return Err(self.lost(&error)),
             }
         }
+    }
+
+    fn hear_the_end(&mut self) -> Result<()> {
+        let closed = self.session.receive_end();
+        self.collect();
+        self.wire(closed)
     }
 
     fn collect(&mut self) {

@@ -89,12 +89,13 @@ pub enum WorkloadError {
     Interrupted(&'static str),
 }
 
+/// Whether this process, or the system, can open no more files: EMFILE, ENFILE (errno(3)).
+pub(crate) fn out_of_descriptors(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(24 | 23))
+}
+
 fn descriptor_hint(error: &io::Error) -> &'static str {
-    match error.raw_os_error() {
-        // EMFILE, ENFILE (errno(3)).
-        Some(24 | 23) => " (raise the limit on open files: ulimit -n)",
-        _ => "",
-    }
+    if out_of_descriptors(error) { " (raise the limit on open files: ulimit -n)" } else { "" }
 }
 
 fn reach_hint(error: &io::Error) -> &'static str {
@@ -117,6 +118,8 @@ impl WorkloadError {
     pub fn exit(&self) -> u8 {
         match self {
             Self::Spec(_) => 2,
+            // It is this end that cannot open the connection.
+            Self::Unreachable { source, .. } if out_of_descriptors(source) => 1,
             Self::Unreachable { .. } | Self::Control { .. } | Self::Lost { .. } => 4,
             Self::Os { .. }
             | Self::Host(_)

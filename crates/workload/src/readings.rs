@@ -58,12 +58,19 @@ pub fn validity(outcome: &RunOutcome) -> Result<(), String> {
                 .to_owned(),
         );
     }
+    let (sent, arrived) = (outcome.sender().total_bytes(), receiver.total_bytes());
+    let drained = outcome.sender().drained && receiver.drained;
+    if arrived > sent || (drained && arrived != sent) {
+        return Err(format!("the ends disagree: {sent} bytes were sent and {arrived} received"));
+    }
     let overlap = overlap(receiver);
     if overlap < MIN_OVERLAP {
-        return Err(format!(
-            "the flows overlapped in only {:.0} % of the window, and their rates may not be added: lengthen --warmup",
-            overlap * 100.0
-        ));
+        let what = if receiver.flows.len() == 1 {
+            "the flow was under way"
+        } else {
+            "the rates of the flows may not be added: they overlapped"
+        };
+        return Err(format!("{what} in only {:.0} % of the window: lengthen --warmup", overlap * 100.0));
     }
     Ok(())
 }
@@ -181,7 +188,7 @@ fn cpu(readings: &mut Vec<Reading>, end: &EndReport, scope: Scope) {
         return;
     };
     let source = || Cow::Owned(format!("{}, resolution {:?}", used.source, used.resolution));
-    let whole = end.window().as_secs_f64() * f64::from(used.ncpu);
+    let whole = used.elapsed.as_secs_f64() * f64::from(used.ncpu);
     readings.push(Reading::real(Metric::CpuBusy, scope, used.busy.as_secs_f64(), source()));
     readings.push(Reading::real(
         Metric::CpuUtilization,
@@ -310,7 +317,8 @@ pub fn effective(spec: &StreamSpec, outcome: &RunOutcome) -> serde_json::Value {
         "client": end(&outcome.client),
         "server": end(&outcome.server),
         "message_bytes": spec.message,
-        "clock_offset": outcome.clock_offset,
+        "clock_offset_ns": outcome.clock_offset.server_minus_client_ns,
+        "clock_offset_error_ns": u64::try_from(outcome.clock_offset.error.as_nanos()).ok(),
     })
 }
 

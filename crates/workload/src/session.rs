@@ -53,29 +53,35 @@ pub struct Session {
     host: HostId,
     own: HostId,
     settings_allowed: bool,
+    stop: Stop,
+    in_step: bool,
     offset: ClockOffset,
     next_run: u32,
 }
 
 impl Session {
     /// Connects, proves and checks the key, and learns who the server is.
-    pub fn connect(dial: &Dial) -> Result<Self> {
-        let stream = TcpStream::connect_timeout(&dial.addr, CONNECT_LIMIT)
-            .map_err(|source| WorkloadError::Unreachable { target: dial.addr, source })?;
+    pub fn connect(dial: &Dial, stop: &Stop) -> Result<Self> {
+        let stream = TcpStream::connect_timeout(&dial.addr, CONNECT_LIMIT).map_err(|source| {
+            match stop.requested() {
+                Some(_) => WorkloadError::Interrupted("connecting to the server"),
+                None => WorkloadError::Unreachable { target: dial.addr, source },
+            }
+        })?;
         let session = ClientSession::new(wire_now(), dial.trust.clone());
         let mut talk = Conversation::new(stream, session, format!("server {}", dial.label))?;
-        talk.establish()?;
+        talk.establish(stop)?;
         let own = HostId::own();
         talk.send(&Message::Open {
             client_version: own.version.clone(),
             host: own.hostname.clone(),
             user: std::env::var("USER").unwrap_or_default(),
         })?;
-        let (token, welcome) = match talk.answer()? {
+        let (token, welcome) = match talk.answer(Some(stop))? {
             Message::Opened { token, body, .. } => (token, read::<Welcome>(&talk, &body)?),
             other => return Err(unexpected(&talk, &other)),
         };
-        let offset = estimate_offset(&mut talk)?;
+        let offset = estimate_offset(&mut talk, stop)?;
         Ok(Self {
             talk,
             dial: dial.clone(),
@@ -83,6 +89,8 @@ impl Session {
             host: welcome.host,
             own,
             settings_allowed: welcome.settings_allowed,
+            stop: stop.clone(),
+            in_step: true,
             offset,
             next_run: 0,
         })
@@ -114,6 +122,12 @@ impl Session {
         self.dial.addr
     }
 
+    /// Whether both ends agree on what comes next. After most errors they may not: the session is to be dropped then.
+    #[must_use]
+    pub fn in_step(&self) -> bool {
+        self.in_step
+    }
+
     /// The server's fingerprint, taken now.
     pub fn fingerprint(&mut self) -> Result<Fingerprint> {
         match self.ask(&Message::Fingerprint { peer: None })? {
@@ -133,7 +147,7 @@ impl Session {
 
     /// Puts everything back at the server's host.
     pub fn restore(&mut self) -> Result<()> {
-        match self.ask(&Message::RestoreSettings)? {
+        match self.insist(&Message::RestoreSettings)? {
             Message::SettingsApplied { .. } => Ok(()),
             other => Err(unexpected(&self.talk, &other)),
         }
@@ -167,7 +181,11 @@ impl Session {
                 return Err(error);
             }
         };
-        match self.drive(spec, run, &mut end, stop, on_interval) {
+        let driven = self.drive(spec, run, &mut end, stop, on_interval);
+        // The server has said what it could not do, or knows that the run is off: both ends know where they stand.
+        let known = matches!(driven, Ok(_) | Err(WorkloadError::Peer { .. } | WorkloadError::Interrupted(_)));
+        self.in_step &= known;
+        match driven {
             Ok(server) => Ok(RunOutcome { client: end.report(), server, clock_offset: self.offset }),
             Err(WorkloadError::Lost { peer, reason, .. }) => Err(WorkloadError::Lost {
                 peer,
@@ -182,7 +200,7 @@ impl Session {
     /// Ends the session in order, and waits for the server to say that everything is as it was. Dropping the session takes
     /// leave as well, without the wait.
     pub fn close(mut self) -> Result<()> {
-        match self.ask(&Message::Close)? {
+        match self.insist(&Message::Close)? {
             Message::Closed { reason: None } => Ok(()),
             other => Err(unexpected(&self.talk, &other)),
         }
@@ -254,7 +272,7 @@ impl Session {
         }
         self.talk.send(&Message::Collect { run })?;
         loop {
-            match self.talk.answer()? {
+            match self.talk.answer(None)? {
                 Message::Interval { body, .. } => on_interval(&read(&self.talk, &body)?),
                 Message::Started { .. } => {}
                 Message::Report { body, .. } => {
@@ -286,9 +304,21 @@ impl Session {
         }
     }
 
+    /// A question and its answer, which the user need not wait for.
     fn ask(&mut self, message: &Message) -> Result<Message> {
-        self.talk.send(message)?;
-        self.talk.answer()
+        let stop = self.stop.clone();
+        self.exchange(message, Some(&stop))
+    }
+
+    /// A question whose answer is waited for also after ^C: it is about putting things back.
+    fn insist(&mut self, message: &Message) -> Result<Message> {
+        self.exchange(message, None)
+    }
+
+    fn exchange(&mut self, message: &Message, stop: Option<&Stop>) -> Result<Message> {
+        let answer = self.talk.send(message).and_then(|()| self.talk.answer(stop));
+        self.in_step &= answer.is_ok();
+        answer
     }
 }
 
@@ -331,12 +361,12 @@ fn unexpected(talk: &Conversation<Client>, message: &Message) -> WorkloadError {
 }
 
 /// Cristian's method: the offset from the round trip with the least room for error (Distributed Computing 3, 1989).
-fn estimate_offset(talk: &mut Conversation<Client>) -> Result<ClockOffset> {
+fn estimate_offset(talk: &mut Conversation<Client>, stop: &Stop) -> Result<ClockOffset> {
     let mut best: Option<ClockOffset> = None;
     for id in 0..PINGS {
         let sent = clock::now();
         talk.send(&Message::Ping { id })?;
-        let server_ns = match talk.answer()? {
+        let server_ns = match talk.answer(Some(stop))? {
             Message::Pong { server_ns, .. } => server_ns,
             other => return Err(unexpected(talk, &other)),
         };

@@ -18,6 +18,9 @@ pub const DEFAULT_MESSAGE: ByteCount = ByteCount(128 << 10);
 /// The largest message: one buffer per flow is allocated at each end.
 pub const MAX_MESSAGE: ByteCount = ByteCount(64 << 20);
 
+/// The most memory for the buffers of one end: filling it takes about a second.
+pub const MAX_BUFFERS: ByteCount = ByteCount(1 << 30);
+
 /// The most flows of one run: each takes a descriptor at each end and the usual limit is 1,024.
 pub const MAX_FLOWS: u32 = 1_000;
 
@@ -134,6 +137,16 @@ pub enum SpecError {
     /// An empty or oversized message.
     #[error("a message of {0} bytes: give 1 to {MAX_MESSAGE}")]
     Message(u64),
+    /// More buffers than one end can be expected to fill.
+    #[error(
+        "{flows} flows with messages of {message}: their buffers are more than {MAX_BUFFERS} at each end"
+    )]
+    Buffers {
+        /// The flows.
+        flows: u32,
+        /// The message.
+        message: ByteCount,
+    },
     /// A window too short to mean anything or too long to allow.
     #[error("a window of {0:?}: give 10ms to 24h, warm-up included")]
     Window(Duration),
@@ -179,6 +192,9 @@ impl StreamSpec {
         }
         if self.message.0 == 0 || self.message > MAX_MESSAGE {
             return Err(SpecError::Message(self.message.0));
+        }
+        if self.message.0.saturating_mul(u64::from(self.flows)) > MAX_BUFFERS.0 {
+            return Err(SpecError::Buffers { flows: self.flows, message: self.message });
         }
         // 10 ms is the resolution of the CPU counters of most kernels: a shorter window has no CPU figure at all.
         if self.window < Duration::from_millis(10) || self.lifetime() > MAX_LIFETIME {

@@ -33,13 +33,12 @@ impl Serving {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let key = Key::from_random([7; 32]);
         let options = ServeOptions {
-            listen: (Ipv4Addr::LOCALHOST, 0).into(),
             key: Some(key.clone()),
             allow_settings: false,
             max_sessions,
             journal: PathBuf::from("/nonexistent"),
         };
-        let server = Server::bind(options).expect("bind");
+        let server = Server::bind((Ipv4Addr::LOCALHOST, 0).into()).expect("bind");
         let addr = server.local_addr().expect("address");
         let stop = Stop::never().expect("stop");
         let events: Arc<Mutex<Vec<ServeEvent>>> = Arc::default();
@@ -48,7 +47,7 @@ impl Serving {
         let thread = std::thread::spawn(move || {
             tell.send(thread::current_tid()).expect("tid");
             server
-                .run(&own, Arc::new(move |event| seen.lock().expect("events").push(event.clone())))
+                .run(options, &own, Arc::new(move |event| seen.lock().expect("events").push(event.clone())))
                 .expect("serve");
         });
         let accepting = told.recv().expect("tid");
@@ -60,7 +59,7 @@ impl Serving {
     }
 
     fn session(&self) -> Session {
-        Session::connect(&self.dial()).expect("connect")
+        Session::connect(&self.dial(), &Stop::never().expect("stop")).expect("connect")
     }
 }
 
@@ -249,7 +248,7 @@ fn a_stop_in_the_window_keeps_what_was_measured_with_its_real_length() {
 fn a_client_beyond_the_limit_is_told_who_holds_the_server() {
     let server = Serving::new(1);
     let first = server.session();
-    let refused = Session::connect(&server.dial()).err().expect("refused");
+    let refused = Session::connect(&server.dial(), &Stop::never().expect("stop")).err().expect("refused");
     assert_eq!(refused.exit(), 4);
     let text = refused.to_string();
     assert!(text.contains("busy") && text.contains("since"), "{text}");
@@ -262,10 +261,12 @@ fn a_client_beyond_the_limit_is_told_who_holds_the_server() {
 fn a_wrong_key_is_named_and_lets_nobody_in() {
     let server = Serving::new(1);
     let dial = Dial { trust: Trust::Key(Key::from_random([8; 32])), ..server.dial() };
-    let refused = Session::connect(&dial).err().expect("refused");
+    let refused = Session::connect(&dial, &Stop::never().expect("stop")).err().expect("refused");
     assert_eq!(refused.exit(), 4);
     assert!(refused.to_string().contains("key"), "{refused}");
-    let open = Session::connect(&Dial { trust: Trust::Open, ..server.dial() }).err().expect("refused");
+    let open = Session::connect(&Dial { trust: Trust::Open, ..server.dial() }, &Stop::never().expect("stop"))
+        .err()
+        .expect("refused");
     assert!(open.to_string().contains("key"), "{open}");
     assert!(!server.events.lock().expect("events").iter().any(|e| matches!(e, ServeEvent::Opened { .. })));
 }
@@ -354,20 +355,19 @@ fn ipv6_carries_a_stream() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let key = Key::from_random([7; 32]);
     let options = ServeOptions {
-        listen: "[::1]:0".parse().expect("address"),
         key: Some(key.clone()),
         allow_settings: false,
         max_sessions: 1,
         journal: PathBuf::from("/nonexistent"),
     };
-    let server = Server::bind(options).expect("bind to ::1");
+    let server = Server::bind("[::1]:0".parse().expect("address")).expect("bind to ::1");
     let addr = server.local_addr().expect("address");
     assert!(matches!(addr.ip(), IpAddr::V6(_)));
     let stop = Stop::never().expect("stop");
     let own = stop.clone();
-    let thread = std::thread::spawn(move || server.run(&own, Arc::new(|_| {})).expect("serve"));
+    let thread = std::thread::spawn(move || server.run(options, &own, Arc::new(|_| {})).expect("serve"));
     let dial = Dial { addr, trust: Trust::Key(key), label: "::1".to_owned() };
-    let mut session = Session::connect(&dial).expect("connect");
+    let mut session = Session::connect(&dial, &Stop::never().expect("stop")).expect("connect");
     run(&mut session, &quick());
     session.close().expect("close");
     stop.request(Signal::Term);

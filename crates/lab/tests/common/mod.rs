@@ -31,7 +31,7 @@ pub(crate) fn rig(target: &str, state: &Path) -> LiveRig {
     let target: Target = target.parse().unwrap();
     let topology =
         Topology::open(&target, &Trust::Open, state).unwrap_or_else(|error| panic!("{target}: {error}"));
-    LiveRig::connect(topology).unwrap_or_else(|error| panic!("{target}: {error}"))
+    LiveRig::connect(topology, &Stop::never().unwrap()).unwrap_or_else(|error| panic!("{target}: {error}"))
 }
 
 /// Runs a plan to its end.

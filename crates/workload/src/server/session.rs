@@ -17,10 +17,10 @@ use haul_host::probe::environment::Fingerprint;
 use haul_host::settings::{self, Setting, Tuner};
 use haul_stats::MonoNanos;
 use haul_wire::session::Server;
-use haul_wire::{Body, DataHello, Message, Refusal, RunId, ServerSession, Token};
+use haul_wire::{Body, Message, Refusal, RunId, ServerSession, Token};
 use rand::TryRng;
 
-use super::{Holder, ServeEvent, Shared, seconds_since};
+use super::{Holder, Knock, ServeEvent, Shared, seconds_since};
 use crate::control::Conversation;
 use crate::end::End;
 use crate::error::{Result, WorkloadError};
@@ -43,14 +43,14 @@ pub(super) fn start(
         let shared = own;
         let talk = match Conversation::new(stream, *session, format!("client {from}")) {
             Ok(talk) => talk,
-            Err(error) => return shared.tell(&ServeEvent::TurnedAway { from, reason: error.to_string() }),
+            Err(error) => return shared.turn_away(from, error.to_string()),
         };
         serve(&shared, talk, from);
     });
     match started {
         Ok(thread) => Some(thread),
         Err(error) => {
-            shared.tell(&ServeEvent::TurnedAway { from, reason: format!("cannot start a thread: {error}") });
+            shared.turn_away(from, format!("cannot start a thread: {error}"));
             None
         }
     }
@@ -64,7 +64,7 @@ fn serve(shared: &Shared, mut talk: Conversation<Server>, from: SocketAddr) {
         Ok(None) => return talk.finish(),
         Err(error) => {
             talk.finish();
-            return shared.tell(&ServeEvent::TurnedAway { from, reason: error.to_string() });
+            return shared.turn_away(from, error.to_string());
         }
     };
     let ended = session.converse(&mut talk);
@@ -85,7 +85,7 @@ fn admit<'a>(
     talk: &mut Conversation<Server>,
     from: SocketAddr,
 ) -> Result<Option<Session<'a>>> {
-    let (host, user) = match talk.answer()? {
+    let (host, user) = match talk.answer(Some(&shared.stop))? {
         Message::Open { host, user, .. } => {
             (haul_wire::error::printable(&host), haul_wire::error::printable(&user))
         }
@@ -111,7 +111,7 @@ fn admit<'a>(
             reason: Refusal::Busy { holder, since_s, limit },
             text: text.clone(),
         })?;
-        shared.tell(&ServeEvent::TurnedAway { from, reason: text });
+        shared.turn_away(from, text);
         return Ok(None);
     }
     let token = fresh_token()?;
@@ -171,7 +171,7 @@ struct Session<'a> {
     who: String,
     token: Token,
     host: HostId,
-    arrivals: mpsc::Receiver<(DataHello, TcpStream)>,
+    arrivals: mpsc::Receiver<Knock>,
     bell: UnixStream,
     tuner: Option<Tuner>,
     state: State,
@@ -347,7 +347,19 @@ impl Session<'_> {
     fn gather(&mut self, talk: &mut Conversation<Server>) -> Result<()> {
         let mut sink = [0; 64];
         while matches!((&self.bell).read(&mut sink), Ok(read) if read > 0) {}
-        for (hello, stream) in self.arrivals.try_iter() {
+        for knock in self.arrivals.try_iter() {
+            let (hello, stream) = match knock {
+                Knock::Flow(hello, stream) => (hello, stream),
+                Knock::NoMore(reason) => {
+                    // Better told now than found out by waiting; what has come makes room for others.
+                    if let State::Gathering { run, .. } = self.state {
+                        self.state = State::Idle;
+                        let call = "take the flows of the run".to_owned();
+                        talk.send(&Message::Failed { call, run: Some(run), reason })?;
+                    }
+                    continue;
+                }
+            };
             // A flow of another run, a second one of the same number or one too many is closed: it is lost or a lie.
             if let State::Gathering { run, flows, missing, .. } = &mut self.state
                 && hello.run == *run
@@ -396,7 +408,9 @@ impl Session<'_> {
         let State::Run { end, .. } = std::mem::replace(&mut self.state, State::Idle) else { return Ok(()) };
         let mut report = end.report();
         report.shared_server = self.mark_running(false);
-        let what = format!("{} bytes in a window of {:?}", report.window_bytes(), report.window());
+        let (gigabits, seconds) = (report.window_bytes() as f64 * 8e-9, report.window().as_secs_f64());
+        let what =
+            format!("{:.3} Gbit/s over {seconds:.2} s", if seconds > 0.0 { gigabits / seconds } else { 0.0 });
         self.shared.tell(&ServeEvent::RunEnded { client: self.who.clone(), what });
         talk.send(&Message::Report { run, body: body(&report)? })
     }
