@@ -170,6 +170,25 @@ impl<R: Role> Conversation<R> {
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
     }
 
+    /// Says that nothing more will come, and waits until the other end says the same.
+    pub(crate) fn await_end(&mut self, longest: Duration) {
+        // It may have closed first, or be gone: then there is nothing to wait for.
+        let _ = self.socket.shutdown(std::net::Shutdown::Write);
+        let until = clock::now().after(longest);
+        let mut sink = [0; 4096];
+        loop {
+            let rest = until.since(clock::now());
+            let ready = !rest.is_zero()
+                && self.socket.set_nonblocking(false).is_ok()
+                && self.socket.set_read_timeout(Some(rest)).is_ok();
+            match self.socket.read(&mut sink) {
+                Ok(read) if read > 0 && ready => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted && ready => {}
+                _ => return,
+            }
+        }
+    }
+
     fn read(&mut self) -> Result<()> {
         let mut buffer = [0; 16 << 10];
         loop {

@@ -28,6 +28,10 @@ use crate::spec::{Direction, StreamSpec};
 /// How long a connection may take to be made, control and data alike: three retransmissions of a lost SYN.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
+/// How long the end of a session waits for the server to put settings back: a change of a feature takes milliseconds,
+/// and a NIC that resets for it a second or two.
+const RESTORE_WAIT: Duration = Duration::from_secs(3);
+
 /// Round trips the clock estimate is taken from; the fastest counts.
 const PINGS: u64 = 5;
 
@@ -55,6 +59,8 @@ pub struct Session {
     settings_allowed: bool,
     stop: Stop,
     in_step: bool,
+    /// Whether the server's host may hold settings of this session.
+    applied: bool,
     offset: ClockOffset,
     next_run: u32,
 }
@@ -91,6 +97,7 @@ impl Session {
             settings_allowed: welcome.settings_allowed,
             stop: stop.clone(),
             in_step: true,
+            applied: false,
             offset,
             next_run: 0,
         })
@@ -139,6 +146,7 @@ impl Session {
     /// Puts these settings into force at the server's host and no others: what an earlier call changed and this one
     /// does not name goes back to what it was.
     pub fn apply(&mut self, settings: &[String], allow_side_effects: bool) -> Result<Applied> {
+        self.applied |= !settings.is_empty();
         match self.ask(&Message::Settings { apply: settings.to_vec(), allow_side_effects })? {
             Message::SettingsApplied { body } => read(&self.talk, &body),
             other => Err(unexpected(&self.talk, &other)),
@@ -327,6 +335,10 @@ impl Drop for Session {
         // After an error, or a close, the ladder has no place for it.
         if self.talk.send(&Message::Close).is_ok() {
             self.talk.finish();
+        }
+        if self.applied {
+            // The server closes its side once everything is as it was: whoever looks at its host next finds it so.
+            self.talk.await_end(RESTORE_WAIT);
         }
     }
 }

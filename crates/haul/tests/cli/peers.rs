@@ -24,13 +24,6 @@ pub(crate) enum Treat {
     Cut(Duration),
 }
 
-/// A hello's run and flow, in the bytes that `docs/protocol.md` gives them.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Flow {
-    pub(crate) run: u32,
-    pub(crate) flow: u32,
-}
-
 /// Something that listens until it is dropped.
 pub(crate) struct Listening {
     pub(crate) addr: SocketAddr,
@@ -78,11 +71,11 @@ impl Drop for Listening {
     }
 }
 
-/// Stands in front of `server` in its namespace and treats its data connections as `treat` says.
+/// Stands in front of `server` in its namespace and treats each data connection as `treat` says of its flow.
 pub(crate) fn relay(
     netns: &Netns,
     server: SocketAddr,
-    treat: impl Fn(Flow) -> Treat + Send + Sync + 'static,
+    treat: impl Fn(u32) -> Treat + Send + Sync + 'static,
 ) -> Listening {
     let place = netns.clone();
     Listening::start(netns, server.ip(), move |near, _| {
@@ -95,13 +88,13 @@ fn pass_on(
     netns: &Netns,
     server: SocketAddr,
     mut near: TcpStream,
-    treat: &impl Fn(Flow) -> Treat,
+    treat: &impl Fn(u32) -> Treat,
 ) -> io::Result<()> {
     let mut hello = [0; 40];
     near.read_exact(&mut hello)?;
-    let word = |at: usize| u32::from_be_bytes([hello[at], hello[at + 1], hello[at + 2], hello[at + 3]]);
-    let data = hello[12] == 2;
-    let treat = if data { treat(Flow { run: word(32), flow: word(36) }) } else { Treat::Pass };
+    // Where `docs/protocol.md` has them.
+    let (data, flow) = (hello[12] == 2, u32::from_be_bytes([hello[36], hello[37], hello[38], hello[39]]));
+    let treat = if data { treat(flow) } else { Treat::Pass };
     if let Treat::Late(by) = treat {
         thread::sleep(by);
     }
@@ -176,7 +169,8 @@ pub(crate) fn stranger(netns: &Netns, address: IpAddr, kind: Stranger) -> Listen
                         let _ = stream.write_all(words);
                     }
                 }
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                }
                 Err(_) => return,
             }
         }

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 /// How long anything may take that has no bound of its own: a loaded machine runs these tests ten times slower than an
 /// idle one.
-pub(crate) const BOUND: Duration = Duration::from_secs(60);
+pub(crate) const BOUND: Duration = Duration::from_mins(1);
 
 /// Between two looks at something that has no descriptor to wait for.
 const LOOK: Duration = Duration::from_millis(5);
@@ -38,6 +38,11 @@ pub(crate) fn wait_until(what: &str, bound: Duration, mut is_so: impl FnMut() ->
         assert!(Instant::now() < until, "waited {bound:?} for {what}, in vain");
         thread::sleep(LOOK);
     }
+}
+
+/// The arguments of a command line, none of which has a blank in it.
+pub(crate) fn words(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
 }
 
 /// Where one host keeps what haul keeps: journal, key, home.
@@ -136,7 +141,8 @@ impl Running {
     /// Starts it with the outputs the command has.
     pub(crate) fn start_as_is(mut command: Command) -> Self {
         let begun = Instant::now();
-        let mut child = command.stdin(Stdio::null()).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let mut child =
+            command.stdin(Stdio::null()).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let out = child.stdout.take().map(Caught::start);
         let err = child.stderr.take().map(Caught::start);
         Self { child, out, err, begun }

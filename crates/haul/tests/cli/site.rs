@@ -1,5 +1,6 @@
 //! Two hosts and a wire, each host a network namespace of this machine, and a `haul serve` on one of them.
 
+use std::fs;
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
@@ -22,7 +23,8 @@ pub(crate) fn needs_root() {
 /// A tool of the system, wherever it is.
 pub(crate) fn tool(name: &str, package: &str) -> Command {
     let places = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
-    let found = places.iter().map(|place| format!("{place}/{name}")).find(|path| std::path::Path::new(path).exists());
+    let found =
+        places.iter().map(|place| format!("{place}/{name}")).find(|path| std::path::Path::new(path).exists());
     Command::new(found.unwrap_or_else(|| panic!("this test needs {name}: install {package}")))
 }
 
@@ -202,6 +204,46 @@ impl Drop for Names {
             // A name that was never made, or that a test removed, needs no removal.
             let _ = tool("ip", "iproute2").args(["netns", "delete", name]).output();
         }
+    }
+}
+
+/// Two hosts with a router between them, which drops what does not fit into its queue: loss in the network, and not at
+/// either end, whose TCP would know of it.
+pub(crate) struct Routed {
+    pub(crate) client: Netns,
+    pub(crate) server: Netns,
+    _router: Netns,
+}
+
+impl Routed {
+    pub(crate) const SERVER_ADDRESS: &str = "198.18.2.2";
+
+    pub(crate) fn new(rate: &str, limit: &str) -> Self {
+        needs_root();
+        let (client, router, server) =
+            (Netns::create().unwrap(), Netns::create().unwrap(), Netns::create().unwrap());
+        for (host, network, last, to_router, to_host) in
+            [(&client, 1, 1, "c", "to-c"), (&server, 2, 2, "s", "to-s")]
+        {
+            host.run(|| {
+                link::create_veth(to_router, to_host, &router, haul_stats::ByteCount(1500)).unwrap();
+                iproute("ip", &format!("addr add 198.18.{network}.{last}/24 dev {to_router}"));
+                iproute("ip", &format!("link set {to_router} up"));
+            })
+            .unwrap();
+            router
+                .run(|| {
+                    fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
+                    iproute("ip", &format!("addr add 198.18.{network}.254/24 dev {to_host}"));
+                    iproute("ip", &format!("link set {to_host} up"));
+                    let shaper =
+                        format!("qdisc replace dev {to_host} root tbf rate {rate} burst 16kb limit {limit}");
+                    iproute("tc", &shaper);
+                })
+                .unwrap();
+            host.run(|| iproute("ip", &format!("route add default via 198.18.{network}.254"))).unwrap();
+        }
+        Self { client, server, _router: router }
     }
 }
 
