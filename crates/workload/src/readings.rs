@@ -52,11 +52,18 @@ pub fn validity(outcome: &RunOutcome) -> Result<(), String> {
         return Err("the run ended before its window opened: shorten --warmup or lengthen --time".to_owned());
     }
     if receiver.window_bytes() == 0 {
-        return Err(
+        let total = receiver.total_bytes();
+        return Err(if total == 0 {
             "not one byte reached the receiver in the window: is the data path filtered between the ends? \
                     (control and data use the same port)"
-                .to_owned(),
-        );
+                .to_owned()
+        } else {
+            format!(
+                "not one byte reached the receiver in its window of {:.1?}, though {total} did before or after it: an end \
+                 stalled; lengthen --time",
+                receiver.window()
+            )
+        });
     }
     let (sent, arrived) = (outcome.sender().total_bytes(), receiver.total_bytes());
     let drained = outcome.sender().drained && receiver.drained;

@@ -170,6 +170,16 @@ impl Shared {
     /// Tells that a connection was turned away: each of the first few of a second, the others in one line. Nobody can
     /// fill the log's disk by connecting.
     fn turn_away(&self, from: SocketAddr, reason: String) {
+        self.note(Some(ServeEvent::TurnedAway { from, reason }));
+    }
+
+    /// Counts a connection that made room before it had said anything: there is nothing to name, and many such lines
+    /// would take the place of those that name somebody.
+    fn crowd_out(&self) {
+        self.note(None);
+    }
+
+    fn note(&self, event: Option<ServeEvent>) {
         let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
         let now = clock::now();
         let mut hushed = 0;
@@ -177,15 +187,15 @@ impl Shared {
             hushed = strangers.hushed;
             *strangers = Strangers { second: now, told: 0, hushed: 0 };
         }
-        strangers.told = strangers.told.saturating_add(1);
-        let loud = strangers.told <= STRANGERS;
-        strangers.hushed += u64::from(!loud);
+        let event = event.filter(|_| strangers.told < STRANGERS);
+        strangers.told += u32::from(event.is_some());
+        strangers.hushed += u64::from(event.is_none());
         drop(strangers);
         if hushed > 0 {
             self.tell(&ServeEvent::Hushed { count: hushed });
         }
-        if loud {
-            self.tell(&ServeEvent::TurnedAway { from, reason });
+        if let Some(event) = event {
+            self.tell(&event);
         }
     }
 }

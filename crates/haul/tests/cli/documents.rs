@@ -45,8 +45,8 @@ fn fails_alike(site: &Site, arguments: &[&str], exit: u8, needles: &[&str]) {
 #[test]
 fn what_was_asked_for_wrongly_exits_with_2_in_every_format_and_says_what_to_write() {
     let site = Site::new();
-    let stream = |more: &[&'static str]| [&["stream", "lab", "-t", "100ms"], more].concat();
-    let ab = |more: &[&'static str]| [&["ab", "stream", "lab", "-t", "100ms"], more].concat();
+    let stream = |more: &[&'static str]| [&["stream", "lab", "-t", "300ms"], more].concat();
+    let ab = |more: &[&'static str]| [&["ab", "stream", "lab", "-t", "300ms"], more].concat();
     for (arguments, needle) in [
         (vec!["stream"], "TARGET"),
         (stream(&["--frobnicate"]), "--frobnicate"),
@@ -104,8 +104,8 @@ fn a_peer_that_is_not_to_be_had_exits_with_4_in_every_format_and_is_named() {
             let mut arguments = [command, &[target.as_str()], &more].concat();
             match command {
                 ["env"] => {}
-                ["stream"] => arguments.extend(["-t", "100ms"]),
-                _ => arguments.extend(["-t", "100ms", "--arm", "a:", "--arm", "b:opt.message=1K"]),
+                ["stream"] => arguments.extend(["-t", "300ms"]),
+                _ => arguments.extend(["-t", "300ms", "--arm", "a:", "--arm", "b:opt.message=1K"]),
             }
             fails_alike(&site, &arguments, 4, &needles);
         }
@@ -118,9 +118,9 @@ fn what_the_hosts_cannot_do_exits_with_1_in_every_format_and_names_end_object_an
     let server = site.serve(&["--open"]);
     let target = server.target();
     let stream =
-        |more: &[&'static str]| [&["stream", target.as_str(), "--open", "-t", "100ms"], more].concat();
+        |more: &[&'static str]| [&["stream", target.as_str(), "--open", "-t", "300ms"], more].concat();
     let ab = |arm: &'static str| {
-        vec!["ab", "stream", target.as_str(), "--open", "-t", "100ms", "--arm", "a:", "--arm", arm]
+        vec!["ab", "stream", target.as_str(), "--open", "-t", "300ms", "--arm", "a:", "--arm", arm]
     };
     for (arguments, needles) in [
         (stream(&["--cc", "nosuchcc"]), vec!["nosuchcc", "congestion"]),
@@ -144,7 +144,7 @@ fn a_run_of_which_no_byte_arrives_is_invalid_and_not_0_bit_per_second() {
         // As a firewall does that lets the handshake through: hellos pass, payload does not.
         let filter = relay(&site.lab.server, server.addr, |_| Treat::Hold(Duration::from_secs(30)));
         let target = filter.target();
-        let mut arguments = vec!["stream", &target, "-t", "200ms", "--warmup", "50ms"];
+        let mut arguments = vec!["stream", &target, "-t", "300ms", "--warmup", "50ms"];
         arguments.extend(["--direction", direction]);
         fails_alike(
             &site,
@@ -163,7 +163,7 @@ fn a_low_limit_on_open_files_is_named_with_its_remedy() {
     for (limit, target) in
         [("12", server.target()), ("16", server.target()), ("32", server.target()), ("16", "lab".to_owned())]
     {
-        let arguments = ["stream", &target, "--flows", "64", "-t", "200ms", "--format", "json"];
+        let arguments = ["stream", &target, "--flows", "64", "-t", "300ms", "--format", "json"];
         let limited = site.here.limited_haul(&format!("ulimit -n {limit}"), &arguments);
         let ended = site.on_client(limited).end();
         assert!(ended.is_calm(), "{ended:?}");
@@ -174,7 +174,7 @@ fn a_low_limit_on_open_files_is_named_with_its_remedy() {
     let listen = format!("{}:0", site.lab.server_addr);
     let mut tight = site.serve_as(site.there.limited_haul("ulimit -n 32", &["serve", "--listen", &listen]));
     let started = Instant::now();
-    let arguments = ["stream", &tight.target(), "--flows", "64", "-t", "200ms", "--format", "json"];
+    let arguments = ["stream", &tight.target(), "--flows", "64", "-t", "300ms", "--format", "json"];
     let failure = site.run(&arguments).document().failure.expect("64 flows do not fit into 32 descriptors");
     assert!(started.elapsed() < Duration::from_secs(8), "told, not waited for: {:?}", started.elapsed());
     for needle in ["the server 198.18.0.2", "Too many open files", "ulimit -n"] {
@@ -182,7 +182,7 @@ fn a_low_limit_on_open_files_is_named_with_its_remedy() {
     }
     tight.says("ulimit -n");
     // It has room again for those who ask for less.
-    site.run(&["stream", &tight.target(), "-t", "200ms", "--warmup", "50ms", "--format", "json"]).complete();
+    site.run(&["stream", &tight.target(), "-t", "300ms", "--warmup", "50ms", "--format", "json"]).complete();
 }
 
 #[test]
@@ -192,9 +192,9 @@ fn a_reader_who_leaves_is_no_reason_for_a_word() {
     let target = server.target();
     for stderr_too in [false, true] {
         for arguments in [
-            vec!["stream", &target, "-t", "100ms", "--warmup", "20ms"],
-            vec!["stream", &target, "-t", "100ms", "--warmup", "20ms", "--format", "json"],
-            vec!["stream", &target, "-t", "100ms", "--interval", "20ms"],
+            vec!["stream", &target, "-t", "300ms", "--warmup", "20ms"],
+            vec!["stream", &target, "-t", "300ms", "--warmup", "20ms", "--format", "json"],
+            vec!["stream", &target, "-t", "300ms", "--interval", "20ms"],
             vec![
                 "ab",
                 "stream",
@@ -246,7 +246,7 @@ fn a_full_disk_behind_standard_output_is_an_error() {
     let site = Site::new();
     for format in ["text", "json"] {
         let mut command =
-            site.here.haul(&["stream", "lab", "-t", "100ms", "--warmup", "20ms", "--format", format]);
+            site.here.haul(&["stream", "lab", "-t", "300ms", "--warmup", "20ms", "--format", format]);
         command.stdout(File::options().write(true).open("/dev/full").unwrap()).stderr(Stdio::piped());
         let ended = Running::start_as_is(command).end();
         assert!(ended.is_calm() && ended.code == Some(1), "{ended:?}");
@@ -284,7 +284,7 @@ fn a_stopped_reader_of_standard_error_holds_nothing_up() {
                 "--pairs",
                 "1",
                 "-t",
-                "200ms",
+                "300ms",
                 "--interval",
                 "10ms",
                 "--arm",
@@ -327,7 +327,7 @@ fn a_server_whose_log_nobody_reads_serves_and_ends() {
         site.lab.client.run(|| std::net::TcpStream::connect(&listen).is_ok()).unwrap()
     });
     let document = site
-        .run(&["stream", &listen, "--runs", "3", "-t", "100ms", "--warmup", "50ms", "--format", "json"])
+        .run(&["stream", &listen, "--runs", "3", "-t", "300ms", "--warmup", "50ms", "--format", "json"])
         .complete();
     assert_eq!(document.runs.len(), 3);
     server.signal("TERM");
@@ -371,7 +371,7 @@ fn the_lab_works_for_an_ordinary_user_with_an_empty_path_and_every_missing_fact_
         Running::start(command).end().complete()
     };
     let run =
-        as_nobody(&["stream", "lab", "-t", "200ms", "--warmup", "50ms", "--cc", "reno", "--format", "json"]);
+        as_nobody(&["stream", "lab", "-t", "300ms", "--warmup", "50ms", "--cc", "reno", "--format", "json"]);
     assert!(value(&run.runs[0], Metric::Throughput, Scope::Receiver) > 0.0);
     for document in
         [run, as_nobody(&["env", "--format", "json"]), as_nobody(&["env", "lab", "--format", "json"])]
@@ -396,7 +396,7 @@ fn a_key_file_that_others_can_read_is_refused_and_one_is_made_at_the_first_start
     assert_eq!(mode, 0o600);
     let key = fs::read_to_string(&file).unwrap();
     assert!(first.log().contains(key.trim()), "the key is printed once, when it is made");
-    let arguments = ["stream", &first.target(), "--key", key.trim(), "-t", "100ms", "--format", "json"];
+    let arguments = ["stream", &first.target(), "--key", key.trim(), "-t", "300ms", "--format", "json"];
     site.run(&arguments).complete();
     let mut second = site.serve(&[]);
     second.says("clients need the key in");
@@ -409,7 +409,7 @@ fn a_key_file_that_others_can_read_is_refused_and_one_is_made_at_the_first_start
 #[test]
 fn every_spread_in_the_text_is_labelled_as_what_it_is() {
     let home = Home::without_key();
-    let arguments = ["stream", "loopback", "--runs", "3", "-t", "100ms", "--warmup", "50ms"];
+    let arguments = ["stream", "loopback", "--runs", "3", "-t", "300ms", "--warmup", "50ms"];
     let ended = Running::start(home.haul(&arguments)).end();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let plain = ended.out.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -19,7 +19,7 @@ const NOCACHE: &str = "tx-nocache-copy";
 
 /// Compares `arms` from the client of `site` with short runs.
 fn compare(site: &Site, target: &str, arms: &[&str], more: &[&str]) -> Ended {
-    let mut arguments = vec!["ab", "stream", target, "-t", "100ms", "--warmup", "20ms", "--format", "json"];
+    let mut arguments = vec!["ab", "stream", target, "-t", "300ms", "--warmup", "20ms", "--format", "json"];
     arguments.extend(arms.iter().flat_map(|arm| ["--arm", arm]));
     arguments.extend(more);
     site.run(&arguments)
@@ -152,7 +152,7 @@ fn a_client_killed_in_mid_arm_is_put_back_by_the_next_haul_wherever_it_runs_and_
     // Any command that is about to begin something; `settings restore` does nothing else.
     for next in [
         &["settings", "restore"][..],
-        &["stream", "loopback", "-t", "100ms", "--warmup", "20ms"],
+        &["stream", "loopback", "-t", "300ms", "--warmup", "20ms"],
         &["env", "loopback"],
         &["ab", "stream", "lab", "-t", "50ms", "--pairs", "1", "--arm", "a:", "--arm", "b:nic.tso=off"],
     ] {
@@ -379,7 +379,7 @@ fn two_labs_at_once_change_the_same_feature_and_do_not_meet() {
     needs_root();
     let home = Home::new();
     let arguments = words(
-        "ab stream lab --arm on:nic.tx-nocache-copy=on --arm off:nic.tx-nocache-copy=off --pairs 3 -t 150ms --warmup 50ms --format json",
+        "ab stream lab --arm on:nic.tx-nocache-copy=on --arm off:nic.tx-nocache-copy=off --pairs 3 -t 300ms --warmup 50ms --format json",
     );
     let both: Vec<Running> = (0..2).map(|_| Running::start(home.haul(&arguments))).collect();
     for running in both {
@@ -396,7 +396,7 @@ fn a_device_held_by_one_haul_is_refused_to_another_by_its_process_number() {
     let _server = pair.serve();
     let running = pair.in_mid_arm();
     let second = pair.client(&words(&format!(
-        "ab stream {} --arm on:nic.tx-nocache-copy=on --arm off: --pairs 1 -t 100ms --format json",
+        "ab stream {} --arm on:nic.tx-nocache-copy=on --arm off: --pairs 1 -t 300ms --format json",
         Named::SERVER_ADDRESS
     )));
     let document = second.end().document();

@@ -138,7 +138,7 @@ fn a_clamped_buffer_is_shown_as_asked_and_got_at_both_ends_in_either_direction()
     let site = Site::new();
     let server = site.serve(&[]);
     for direction in DIRECTIONS {
-        let line = format!("-t 100ms --warmup 50ms --sndbuf 64M --rcvbuf 64M --direction {direction}");
+        let line = format!("-t 300ms --warmup 50ms --sndbuf 64M --rcvbuf 64M --direction {direction}");
         let asked = words(&line);
         let document = stream(&site, &server.target(), &asked);
         let clamped = doubts(&document, DoubtId::BufferClamped);
@@ -160,7 +160,7 @@ fn a_clamped_buffer_is_shown_as_asked_and_got_at_both_ends_in_either_direction()
             }
         }
         let free =
-            stream(&site, &server.target(), &["-t", "100ms", "--warmup", "50ms", "--direction", direction]);
+            stream(&site, &server.target(), &["-t", "300ms", "--warmup", "50ms", "--direction", direction]);
         assert!(doubts(&free, DoubtId::BufferClamped).is_empty());
         for end in ["client", "server"] {
             let socket = &free.runs[0].effective[end]["socket"];
@@ -170,7 +170,7 @@ fn a_clamped_buffer_is_shown_as_asked_and_got_at_both_ends_in_either_direction()
             );
         }
     }
-    let text = site.run(&["stream", &server.target(), "-t", "100ms", "--warmup", "50ms", "--sndbuf", "64M"]);
+    let text = site.run(&["stream", &server.target(), "-t", "300ms", "--warmup", "50ms", "--sndbuf", "64M"]);
     assert!(text.out.contains("64M") && text.out.contains("buffer_clamped"), "{}", text.out);
     assert!(text.out.contains("autotuned"), "{}", text.out);
 }
@@ -217,7 +217,7 @@ fn two_addresses_of_one_host_are_labelled_software_loopback() {
     let mut server = netns.run(|| Running::start(there.haul(&["serve", "--listen", &listen]))).unwrap();
     server.says("listening");
     let run = |format: &str| {
-        let arguments = ["stream", &listen, "-t", "100ms", "--warmup", "50ms", "--format", format];
+        let arguments = ["stream", &listen, "-t", "300ms", "--warmup", "50ms", "--format", format];
         netns.run(|| Running::start(here.haul(&arguments))).unwrap().end()
     };
     let document = run("json").complete();
@@ -227,7 +227,7 @@ fn two_addresses_of_one_host_are_labelled_software_loopback() {
 
     let site = Site::new();
     let server = site.serve(&[]);
-    let wired = stream(&site, &server.target(), &["-t", "100ms", "--warmup", "50ms"]);
+    let wired = stream(&site, &server.target(), &["-t", "300ms", "--warmup", "50ms"]);
     assert!(doubts(&wired, DoubtId::SoftwareLoopback).is_empty(), "a veth is a device");
 }
 
@@ -236,7 +236,7 @@ fn the_tools_own_ceiling_stands_beside_every_result_and_is_heeded() {
     let site = Site::new();
     let server = site.serve(&[]);
     for direction in DIRECTIONS {
-        let more = ["--message", "64,1400,128K", "-t", "200ms", "--warmup", "50ms", "--direction", direction];
+        let more = ["--message", "64,1400,128K", "-t", "300ms", "--warmup", "50ms", "--direction", direction];
         let document = stream(&site, &server.target(), &more);
         assert_eq!(document.runs.len(), 3);
         for run in &document.runs {
@@ -283,13 +283,13 @@ fn placement_is_recorded_for_every_run_and_its_absence_doubted() {
     let site = Site::new();
     let server = site.serve(&[]);
     let pinned =
-        stream(&site, &server.target(), &["-t", "100ms", "--warmup", "50ms", "--pin", "0,1", "--runs", "2"]);
+        stream(&site, &server.target(), &["-t", "300ms", "--warmup", "50ms", "--pin", "0,1", "--runs", "2"]);
     for run in &pinned.runs {
         assert_eq!(run.effective["client"]["affinity"], serde_json::json!(["0"]));
         assert_eq!(run.effective["server"]["affinity"], serde_json::json!(["1"]));
     }
     assert!(doubts(&pinned, DoubtId::Unpinned).is_empty());
-    let free = stream(&site, &server.target(), &["-t", "100ms", "--warmup", "50ms"]);
+    let free = stream(&site, &server.target(), &["-t", "300ms", "--warmup", "50ms"]);
     assert!(!doubts(&free, DoubtId::Unpinned).is_empty());
 }
 
@@ -323,7 +323,7 @@ fn too_few_pairs_cannot_decide_even_a_gap_of_half_and_say_how_many_could() {
         let target = server.target();
         arguments[2] = &target;
         arguments.extend([
-            "--pairs", pairs, "-t", "100ms", "--warmup", "30ms", "--format", "json", "--cc", "reno",
+            "--pairs", pairs, "-t", "300ms", "--warmup", "30ms", "--format", "json", "--cc", "reno",
         ]);
         let document = site.run(&arguments).complete();
         let asked: usize = pairs.parse().unwrap();

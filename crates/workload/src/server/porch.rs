@@ -135,8 +135,8 @@ impl<'a> Porch<'a> {
         }
         let longest = self.pending.iter().enumerate().min_by_key(|(_, one)| one.incoming.deadline());
         if let Some((at, _)) = longest {
-            let one = self.pending.swap_remove(at);
-            self.shared.turn_away(one.from, "it made room for a newer connection".to_owned());
+            self.pending.swap_remove(at);
+            self.shared.crowd_out();
         }
     }
 
