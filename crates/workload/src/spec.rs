@@ -216,6 +216,14 @@ pub enum SpecError {
     Cc(String),
 }
 
+impl SpecError {
+    /// Whether another option can make it right.
+    #[must_use]
+    pub fn depends_on_others(&self) -> bool {
+        matches!(self, Self::Coarse { .. } | Self::Combination { .. } | Self::Interval(_))
+    }
+}
+
 impl StreamSpec {
     /// Warm-up and window together: how long the flows run.
     #[must_use]
