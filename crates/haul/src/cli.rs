@@ -216,9 +216,9 @@ pub(crate) struct Workload {
 pub(crate) enum Giving {
     /// send: the kernel copies from a buffer, as most programs do
     Write,
-    /// sendfile from a file in memory, as a server of static files does: no copy
+    /// sendfile from a file of 64 MiB in memory, as a server of static files does: no copy (--payload repeat: one message)
     Sendfile,
-    /// splice from a file in memory through a pipe, as a proxy does: no copy
+    /// splice from the same file through a pipe, as a proxy does: no copy
     Splice,
     /// send with MSG_ZEROCOPY: no copy on a NIC that can; on one host the kernel copies after all, and haul says so
     Zerocopy,
