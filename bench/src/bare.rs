@@ -1,33 +1,117 @@
 //! The yardstick: one send loop, one receive loop, and nothing else.
 //!
-//! What any tool that moves bytes with these two system calls has to pay. No counters, no clock in the loop but one
-//! look at it per thousand sends, buffers written beforehand. std's `write` and `read` on a TCP stream are send(2) and
-//! recv(2).
+//! What any tool that moves bytes with the same system calls has to pay. No counters, no clock in the loop but one look at
+//! it per hundred sends, buffers and files written beforehand and never again. The calls are those of `haul-host`, one
+//! system call each.
 
-use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+use haul_host::socket::{self, Flags, MemoryFile, PageBuffer, Pipe};
+use haul_stats::ByteCount;
+
+/// As long as the one haul sends from: what comes from memory there comes from memory here.
+const FILE: u64 = 64 << 20;
+
+/// How the sender hands bytes over.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum How {
+    Write,
+    Sendfile,
+    Splice,
+    Zerocopy,
+}
 
 /// Accepts one connection and reads it to its end.
-pub(crate) fn receive(listen: SocketAddr, message: usize) -> Result<()> {
+pub(crate) fn receive(listen: SocketAddr, message: usize, discard: bool) -> Result<()> {
     let listener = TcpListener::bind(listen).context("cannot bind the bare receiver")?;
-    let (mut stream, _) = listener.accept().context("cannot accept")?;
-    let mut buffer = vec![1; message];
-    while stream.read(&mut buffer)? > 0 {}
+    let (stream, _) = listener.accept().context("cannot accept")?;
+    let mut buffer = PageBuffer::new(ByteCount(message as u64))?;
+    let flags = if discard { Flags::DISCARD } else { Flags::NONE };
+    while socket::recv(stream.as_fd(), buffer.at_mut(0), flags)? > 0 {}
+    Ok(())
+}
+
+/// Calls `step` for as long as asked.
+fn repeat(length: Duration, mut step: impl FnMut() -> Result<()>) -> Result<()> {
+    let start = Instant::now();
+    while start.elapsed() < length {
+        for _ in 0..100 {
+            step()?;
+        }
+    }
     Ok(())
 }
 
 /// Sends messages for as long as asked.
-pub(crate) fn send(to: SocketAddr, message: usize, length: Duration) -> Result<()> {
-    let mut stream = TcpStream::connect(to).context("cannot reach the bare receiver")?;
-    let buffer = vec![1; message];
-    let start = Instant::now();
-    while start.elapsed() < length {
-        for _ in 0..1000 {
-            stream.write_all(&buffer)?;
+pub(crate) fn send(to: SocketAddr, message: usize, length: Duration, how: How) -> Result<()> {
+    let stream = TcpStream::connect(to).context("cannot reach the bare receiver")?;
+    let to = stream.as_fd();
+    match how {
+        How::Write => {
+            let mut buffer = PageBuffer::new(ByteCount(message as u64))?;
+            buffer.at_mut(0).fill(1);
+            repeat(length, || {
+                let sent = socket::send(to, buffer.at(0))?;
+                ensure!(sent == message, "a blocking send took {sent} bytes");
+                Ok(())
+            })
         }
+        How::Sendfile => {
+            let file = MemoryFile::new(ByteCount(FILE), |bytes| bytes.fill(1))?;
+            let mut at = 0;
+            repeat(length, || {
+                at = if at + message as u64 > FILE { 0 } else { at };
+                at += socket::sendfile(to, &file, at, message)? as u64;
+                Ok(())
+            })
+        }
+        How::Splice => {
+            let file = MemoryFile::new(ByteCount(FILE), |bytes| bytes.fill(1))?;
+            let pipe = Pipe::new(message)?;
+            let mut at = 0;
+            repeat(length, || {
+                at = if at + message as u64 > FILE { 0 } else { at };
+                let mut held = pipe.fill(&file, at, message)?;
+                at += held as u64;
+                while held > 0 {
+                    held -= pipe.drain(to, held)?;
+                }
+                Ok(())
+            })
+        }
+        How::Zerocopy => zerocopy(&stream, message, length),
     }
-    Ok(())
+}
+
+/// One buffer that is never written again needs no ring, only a bound on what is outstanding: haul's own.
+fn zerocopy(stream: &TcpStream, message: usize, length: Duration) -> Result<()> {
+    const MOST: u64 = 64;
+    const LOOK_EVERY: u64 = 4;
+    socket::enable_zerocopy(stream)?;
+    let to = stream.as_fd();
+    let mut buffer = PageBuffer::new(ByteCount(message as u64))?;
+    buffer.at_mut(0).fill(1);
+    let (mut sends, mut completed) = (0_u64, 0_u64);
+    repeat(length, || {
+        while sends - completed >= MOST || (sends > completed && sends.is_multiple_of(LOOK_EVERY)) {
+            let mut any = false;
+            while completed < sends
+                && let Some(done) = socket::completion(to)?
+            {
+                any = true;
+                completed += u64::from(done.calls());
+            }
+            if any || sends - completed < MOST {
+                break;
+            }
+            socket::await_notice(to, Duration::from_secs(5))?;
+        }
+        socket::send_zerocopy(to, buffer.at(0))?;
+        sends += 1;
+        Ok(())
+    })
 }

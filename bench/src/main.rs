@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod bare;
+mod modes;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -43,6 +44,9 @@ struct Args {
     /// One short round of everything: shows that the benchmark works, not how fast haul is
     #[arg(long)]
     quick: bool,
+    /// Every way of sending and receiving against a bare loop of the same system calls, in place of the peers
+    #[arg(long)]
+    modes: bool,
     /// The haul binary to measure; default: the one built beside this program
     #[arg(long)]
     haul: Option<PathBuf>,
@@ -54,10 +58,19 @@ struct Args {
 enum Part {
     /// The yardstick's receiving process
     #[command(hide = true)]
-    BareReceive { listen: SocketAddr },
+    BareReceive {
+        listen: SocketAddr,
+        #[arg(long)]
+        discard: bool,
+    },
     /// The yardstick's sending process
     #[command(hide = true)]
-    BareSend { to: SocketAddr, seconds: f64 },
+    BareSend {
+        to: SocketAddr,
+        seconds: f64,
+        #[arg(long, value_enum, default_value_t = bare::How::Write)]
+        how: bare::How,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -159,8 +172,10 @@ impl Drop for Process {
 fn main() -> Result<()> {
     let args = Args::parse();
     match args.part {
-        Some(Part::BareReceive { listen }) => bare::receive(listen, MESSAGE),
-        Some(Part::BareSend { to, seconds }) => bare::send(to, MESSAGE, Duration::from_secs_f64(seconds)),
+        Some(Part::BareReceive { listen, discard }) => bare::receive(listen, MESSAGE, discard),
+        Some(Part::BareSend { to, seconds, how }) => {
+            bare::send(to, MESSAGE, Duration::from_secs_f64(seconds), how)
+        }
         None => run(&args),
     }
 }
@@ -175,12 +190,17 @@ fn run(args: &Args) -> Result<()> {
     let lab = VethLab::build(VethOptions::default()).context("cannot build the lab (are you root?)")?;
     let (span, rounds) = if args.quick { (0.3, 1) } else { (args.span, args.rounds) };
     let bench = Bench { own, haul, lab, span: Duration::from_secs_f64(span) };
-    bench.overheads(if args.quick { 3 } else { 10 })?;
+    if !args.modes {
+        bench.overheads(if args.quick { 3 } else { 10 })?;
+    }
     for netns in [&bench.lab.client, &bench.lab.server] {
         // The default here may be bbr, which paces a veth pair to a fifth of what it carries.
         netns
             .run(|| fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "reno"))?
             .context("cannot choose reno")?;
+    }
+    if args.modes {
+        return [false, true].into_iter().try_for_each(|pinned| modes::run(&bench, rounds, pinned));
     }
     let mut order = Tool::ALL.to_vec();
     let mut random = SmallRng::seed_from_u64(1);
@@ -246,9 +266,18 @@ impl Bench {
 
     /// Runs a tool once and looks at it over the steady span.
     fn measure(&self, tool: Tool, pinned: bool) -> Result<Figure> {
+        self.measure_commands(pinned, |seconds| tool.commands(self, self.lab.server_addr, seconds))
+    }
+
+    /// Runs the server and the client that `commands` makes for so many seconds, and looks at them over the steady span.
+    fn measure_commands(
+        &self,
+        pinned: bool,
+        commands: impl FnOnce(f64) -> (Command, Command),
+    ) -> Result<Figure> {
         const SETTLE: Duration = Duration::from_millis(400);
         let seconds = (SETTLE + self.span + Duration::from_millis(300)).as_secs_f64();
-        let (server, client) = tool.commands(self, self.lab.server_addr, seconds);
+        let (server, client) = commands(seconds);
         let cpu = |cpu: &str| pinned.then(|| cpu.parse::<CpuList>()).transpose();
         let _server = start(&self.lab.server, server, cpu("1")?)?;
         std::thread::sleep(Duration::from_millis(100));
@@ -301,6 +330,13 @@ fn median(mut values: Vec<f64>) -> f64 {
     if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }
 }
 
+/// The ratios of one tool's figures to another's, round by round: their median, and the least and the most.
+fn ratios(these: &[Figure], to: &[Figure], of: fn(&Figure) -> f64) -> String {
+    let each: Vec<f64> = these.iter().zip(to).map(|(this, other)| of(this) / of(other)).collect();
+    let (low, high) = each.iter().fold((f64::MAX, f64::MIN), |(low, high), &r| (low.min(r), high.max(r)));
+    format!("{:.3} ({low:.2} … {high:.2})", median(each))
+}
+
 fn print(offloads: bool, pinned: bool, figures: &BTreeMap<Tool, Vec<Figure>>) {
     println!(
         "\none TCP stream, 128 KiB messages, reno, offloads {}, {}",
@@ -310,19 +346,17 @@ fn print(offloads: bool, pinned: bool, figures: &BTreeMap<Tool, Vec<Figure>>) {
     println!("{:<10} {:>9} {:>9}   haul/this, median of rounds (min … max)", "tool", "Gbit/s", "CPU s/GB");
     let haul = &figures[&Tool::Haul];
     for (tool, own) in figures {
-        let ratios = |of: fn(&Figure) -> f64| -> String {
-            let each: Vec<f64> = haul.iter().zip(own).map(|(haul, own)| of(haul) / of(own)).collect();
-            let (low, high) =
-                each.iter().fold((f64::MAX, f64::MIN), |(low, high), &r| (low.min(r), high.max(r)));
-            format!("{:.3} ({low:.2} … {high:.2})", median(each))
-        };
         let rate = median(own.iter().map(|figure| figure.gbit_per_s).collect());
         let cost = median(own.iter().map(|figure| figure.cpu_s_per_gb).collect());
         print!("{:<10} {rate:>9.2} {cost:>9.3}", tool.name());
         if *tool == Tool::Haul {
             println!();
         } else {
-            println!("   throughput {}   CPU/GB {}", ratios(|f| f.gbit_per_s), ratios(|f| f.cpu_s_per_gb));
+            println!(
+                "   throughput {}   CPU/GB {}",
+                ratios(haul, own, |f| f.gbit_per_s),
+                ratios(haul, own, |f| f.cpu_s_per_gb)
+            );
         }
     }
 }

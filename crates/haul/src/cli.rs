@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use haul_stats::units;
+use haul_stats::{BitRate, units};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -151,8 +151,8 @@ Targets:
   lab           two private network namespaces joined by a veth pair, made and removed by haul itself; needs no root
   loopback      a server inside this process, over 127.0.0.1
 
-Sizes take K, M, G (KiB, MiB, GiB). --message, --flows, --sndbuf and --rcvbuf take a list (1,4,16) or a range (1..8,
-512..65536*2) as well: that makes a sweep.";
+Sizes take K, M, G (KiB, MiB, GiB), rates K, M, G (10^3, 10^6, 10^9 bit/s). Options marked [list] take a list (1,4,16) or
+a range (1..8, 512..65536*2) as well: that makes a sweep.";
 
 /// Where the other end is.
 #[derive(Args, Debug)]
@@ -210,9 +210,71 @@ pub(crate) struct Workload {
     /// Where the bytes come from: 'fresh' to read the source from memory, 'repeat' to do as other tools do
     #[arg(long, value_enum, default_value_t = Content::Stamped)]
     pub(crate) payload: Content,
+    /// How the sender hands bytes over: to compare what a copy costs with what avoiding it costs
+    #[arg(long, value_enum, default_value_t = Giving::Write, value_name = "HOW")]
+    pub(crate) send_with: Giving,
+    /// How the receiver takes bytes: 'discard' to load the sender or the path without the receiver's copy
+    #[arg(long, value_enum, default_value_t = Taking::Read, value_name = "HOW")]
+    pub(crate) recv_with: Taking,
+    /// Bytes past a page at which each message begins, 0 to 4095: to see what an unaligned source costs, 0..64 [list]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) send_offset: Option<String>,
+    /// Bytes past a page at which the receive buffer begins: likewise for the destination [list]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) recv_offset: Option<String>,
+    /// Bits per second of all flows together, as 10M or 1G: to compare the cost of two arms at the same load, and not at
+    /// whatever each can reach
+    #[arg(long, value_name = "BITS")]
+    pub(crate) rate: Option<BitRate>,
+    /// Largest TCP segment, 88 to 32767: to see what more packets cost without another MTU [list]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) mss: Option<String>,
+    /// Type of service of the packets, as 0xb8 (DSCP 46 times 4): where the path or a queue treats classes differently
+    #[arg(long, value_name = "OCTET", value_parser = haul_lab::option::tos)]
+    pub(crate) tos: Option<u8>,
     /// CPUs of the worker threads, as CLIENT[,SERVER], each one CPU, a range 0-3 or a set 0+2: unpinned runs have two modes
     #[arg(long, value_name = "CLIENT[,SERVER]")]
     pub(crate) pin: Option<String>,
+}
+
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Giving {
+    /// send: the kernel copies from a buffer, as most programs do
+    Write,
+    /// sendfile from a file of 64 MiB in memory, as a server of static files does: no copy (--payload repeat: one message)
+    Sendfile,
+    /// splice from the same file through a pipe, as a proxy does: no copy
+    Splice,
+    /// send with MSG_ZEROCOPY: no copy on a NIC that can; on one host the kernel copies after all, and haul says so
+    Zerocopy,
+}
+
+impl From<Giving> for haul_workload::SendWith {
+    fn from(giving: Giving) -> Self {
+        match giving {
+            Giving::Write => Self::Write,
+            Giving::Sendfile => Self::Sendfile,
+            Giving::Splice => Self::Splice,
+            Giving::Zerocopy => Self::Zerocopy,
+        }
+    }
+}
+
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taking {
+    /// recv: the kernel copies to a buffer, as programs do
+    Read,
+    /// recv with MSG_TRUNC: nothing is copied to user memory
+    Discard,
+}
+
+impl From<Taking> for haul_workload::RecvWith {
+    fn from(taking: Taking) -> Self {
+        match taking {
+            Taking::Read => Self::Read,
+            Taking::Discard => Self::Discard,
+        }
+    }
 }
 
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]

@@ -147,6 +147,10 @@ fn workload(args: &Workload) -> Result<(StreamSpec, Vec<Axis>), LabError> {
             Content::Fresh => haul_workload::Payload::Fresh,
             Content::Repeat => haul_workload::Payload::Repeat,
         },
+        send_with: args.send_with.into(),
+        recv_with: args.recv_with.into(),
+        rate: args.rate,
+        tos: args.tos,
         warmup: args.warmup,
         window: args.time,
         interval: args.interval,
@@ -155,7 +159,7 @@ fn workload(args: &Workload) -> Result<(StreamSpec, Vec<Axis>), LabError> {
     // Before the options that are set by name, or the first of them would be blamed for another.
     spec.check().map_err(haul_workload::WorkloadError::from)?;
     if let Some(pin) = &args.pin {
-        option::set(&mut spec, "pin", pin)?;
+        option::assign(&mut spec, "pin", pin)?;
     }
     let mut axes = Vec::new();
     let swept = [
@@ -163,15 +167,19 @@ fn workload(args: &Workload) -> Result<(StreamSpec, Vec<Axis>), LabError> {
         ("message", Some(&args.message)),
         ("sndbuf", args.sndbuf.as_ref()),
         ("rcvbuf", args.rcvbuf.as_ref()),
+        ("send-offset", args.send_offset.as_ref()),
+        ("recv-offset", args.recv_offset.as_ref()),
+        ("mss", args.mss.as_ref()),
     ];
     for (name, values) in swept {
         let Some(values) = values else { continue };
         let parsed = Axis::parse(name, values)?;
         match parsed.values.as_slice() {
-            [only] => option::set(&mut spec, name, &only.to_string())?,
+            [only] => option::assign(&mut spec, name, &only.to_string())?,
             _ => axes.push(parsed),
         }
     }
+    // What goes together is checked by the plan, for every cell and arm.
     Ok((spec, axes))
 }
 

@@ -22,10 +22,14 @@ use crate::sys;
 mod buffer;
 mod epoll;
 mod facts;
+mod file;
+mod zerocopy;
 
 pub use buffer::PageBuffer;
 pub use epoll::{Epoll, Event, Interest};
 pub use facts::{Clamp, SocketFacts, TcpFacts};
+pub use file::{MemoryFile, Pipe, sendfile};
+pub use zerocopy::{Completed, await_notice, completion, enable_zerocopy, lacks_room, send_zerocopy};
 
 /// What the user asked of each socket; what is unset is left to the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -39,6 +43,10 @@ pub struct Requested {
     pub nodelay: bool,
     /// Congestion control by the kernel's name for it.
     pub cc: Option<String>,
+    /// `TCP_MAXSEG`: the largest segment, before TCP's own options are taken from it.
+    pub mss: Option<u32>,
+    /// `IP_TOS` or `IPV6_TCLASS`: DSCP in the upper six bits.
+    pub tos: Option<u8>,
     /// `TCP_USER_TIMEOUT`: give up on a peer that acknowledges nothing for so long.
     pub user_timeout: Option<Duration>,
 }
@@ -133,6 +141,12 @@ impl Requested {
         if let Some(name) = &self.cc {
             set_congestion_control(socket, name)?;
         }
+        if let Some(mss) = self.mss {
+            socket.set_tcp_mss(mss).named("set the segment size to", || mss.to_string())?;
+        }
+        if let Some(tos) = self.tos {
+            set_tos(socket, tos)?;
+        }
         if let Some(length) = self.user_timeout {
             set_user_timeout(socket, length)?;
         }
@@ -162,6 +176,15 @@ fn set_congestion_control(socket: &Socket, name: &str) -> Result<()> {
         )),
         _ => error,
     })
+}
+
+/// An IPv6 socket may carry IPv4 (an accepted connection of a wildcard listener): then the IPv4 option decides.
+fn set_tos(socket: &Socket, tos: u8) -> Result<()> {
+    let value = || format!("{tos:#04x}");
+    if socket.domain().named("read the family of", || "a TCP socket".into())? == Domain::IPV6 {
+        socket.set_tclass_v6(tos.into()).named("set the traffic class to", value)?;
+    }
+    socket.set_tos_v4(tos.into()).named("set the type of service to", value)
 }
 
 /// Lets a connection die when the peer acknowledges nothing for `length`, also while data wait to be sent.

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-use haul_host::socket::{self, Epoll, Flags, Interest, Requested, SocketFacts, TcpFacts};
+use haul_host::socket::{self, Epoll, Flags, Interest, MemoryFile, Pipe, Requested, SocketFacts, TcpFacts};
 use haul_stats::ByteCount;
 
 const BOUND: Duration = Duration::from_secs(5);
@@ -189,4 +189,62 @@ fn epoll_reports_readiness_by_token_and_its_wait_is_bounded() {
     assert_eq!(epoll.wait(Duration::ZERO).expect("wait").count(), 0);
     let error = epoll.remove(server.as_fd()).expect_err("it is not there any more");
     assert!(error.to_string().starts_with("cannot remove from epoll"), "{error}");
+}
+
+#[test]
+fn bytes_sent_without_a_copy_are_completed_by_number_and_arrive_as_they_were() {
+    let (client, server) = pair(&Requested::default());
+    socket::enable_zerocopy(&client).expect("SO_ZEROCOPY");
+    assert_eq!(socket::completion(client.as_fd()).expect("an empty queue"), None);
+    let mut buffer = [0; 4096];
+    for number in 0..3_u32 {
+        let bytes = [u8::try_from(number).expect("small"); 4096];
+        assert_eq!(socket::send_zerocopy(client.as_fd(), &bytes).expect("send"), bytes.len());
+        let got = socket::recv(server.as_fd(), &mut buffer, Flags::WAITALL).expect("recv");
+        assert_eq!((got, buffer), (bytes.len(), bytes));
+        assert!(socket::await_notice(client.as_fd(), BOUND).expect("poll"), "no notice came");
+        let done = socket::completion(client.as_fd()).expect("read").expect("a notice");
+        assert_eq!((done.first, done.last, done.calls()), (number, number, 1));
+        assert!(done.copied, "the kernel copies what stays on the host");
+    }
+    assert!(!socket::await_notice(client.as_fd(), Duration::from_millis(1)).expect("poll"));
+}
+
+#[test]
+fn a_files_pages_arrive_whole_by_sendfile_and_through_a_pipe() {
+    let bytes: Vec<u8> = (0..300_000_u32).map(|i| (i % 251) as u8).collect();
+    let mut rest = bytes.as_slice();
+    let file = MemoryFile::new(ByteCount(300_000), |piece| {
+        let (now, later) = rest.split_at(piece.len());
+        piece.copy_from_slice(now);
+        rest = later;
+    })
+    .expect("memory file");
+    assert_eq!((file.len(), file.is_empty()), (300_000, false));
+    let pipe = Pipe::new(100_000).expect("pipe");
+    assert!(pipe.size() >= 100_000, "{}", pipe.size());
+    for through_pipe in [false, true] {
+        let (client, server) = pair(&Requested::default());
+        let reader = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            std::io::Read::read_to_end(&mut &server, &mut all).expect("read");
+            all
+        });
+        // From an odd place, so that pages are begun in the middle.
+        let mut at = 1_000;
+        while at < bytes.len() {
+            at += if through_pipe {
+                let mut held = pipe.fill(&file, at as u64, 100_000).expect("fill");
+                let filled = held;
+                while held > 0 {
+                    held -= pipe.drain(client.as_fd(), held).expect("drain");
+                }
+                filled
+            } else {
+                socket::sendfile(client.as_fd(), &file, at as u64, 100_000).expect("sendfile")
+            };
+        }
+        drop(client);
+        assert!(reader.join().expect("reader") == bytes[1_000..], "through a pipe: {through_pipe}");
+    }
 }

@@ -25,14 +25,14 @@ pub struct Arm {
 }
 
 impl Arm {
-    /// The workload as this arm runs it.
+    /// The workload as this arm runs it, not yet checked as a whole.
     ///
     /// # Errors
     /// [`LabError::Option`] where an option cannot take its value.
     pub fn specify(&self, base: &StreamSpec) -> Result<StreamSpec, LabError> {
         let mut spec = base.clone();
         for (key, value) in &self.options {
-            option::set(&mut spec, key, value)?;
+            option::assign(&mut spec, key, value)?;
         }
         Ok(spec)
     }
@@ -75,8 +75,7 @@ impl FromStr for Arm {
             let (key, value) = spec.split_once('=').unwrap_or((&spec, ""));
             match key.strip_prefix("opt.") {
                 Some(key) => {
-                    option::set(&mut StreamSpec::default(), key, value)
-                        .map_err(|error| bad(error.to_string()))?;
+                    option::try_alone(key, value).map_err(|error| bad(error.to_string()))?;
                     arm.options.push((key.to_owned(), value.to_owned()));
                 }
                 None => arm.settings.push(spec.parse().map_err(|error| bad(format!("{error}")))?),

@@ -35,7 +35,7 @@ const OVERHEAD: Duration = Duration::from_millis(150);
 /// One swept option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Axis {
-    /// The option, as [`option::set`] knows it.
+    /// The option, as [`option::assign`] knows it.
     pub option: String,
     /// Its values, in the order given.
     pub values: Vec<u64>,
@@ -200,9 +200,13 @@ impl Plan {
             |option: &str| arms.iter().any(|arm| arm.options.iter().any(|(key, _)| key == option));
         let cells = cells(spec, axes, &overridden)?;
         for cell in &cells {
-            cell.spec.check().map_err(|error| LabError::Plan(error.to_string()))?;
+            // With arms it is they that run, and one of them may mend what the base alone lacks.
+            if arms.is_empty() {
+                cell.spec.check().map_err(|error| LabError::Plan(error.to_string()))?;
+            }
             for arm in &arms {
-                arm.specify(&cell.spec)?;
+                let checked = arm.specify(&cell.spec)?.check();
+                checked.map_err(|error| LabError::Plan(format!("arm '{}': {error}", arm.name)))?;
             }
         }
         let total = cells.len().saturating_mul(arms.len().max(1)).saturating_mul(rules.repeats as usize);
@@ -303,7 +307,7 @@ fn cells(spec: &StreamSpec, axes: &[Axis], overridden: &dyn Fn(&str) -> bool) ->
         for cell in &cells {
             for &value in &axis.values {
                 let mut cell = cell.clone();
-                option::set(&mut cell.spec, &axis.option, &value.to_string())?;
+                option::assign(&mut cell.spec, &axis.option, &value.to_string())?;
                 cell.levels.insert(factor(&axis.option), CellValue::Int(value));
                 next.push(cell);
             }
@@ -324,7 +328,9 @@ fn cells(spec: &StreamSpec, axes: &[Axis], overridden: &dyn Fn(&str) -> bool) ->
 /// The name of an option as a factor in the record, with its unit.
 fn factor(option: &str) -> String {
     match option {
-        "message" | "sndbuf" | "rcvbuf" => format!("{option}_bytes"),
+        "message" | "sndbuf" | "rcvbuf" | "send-offset" | "recv-offset" | "mss" => {
+            format!("{}_bytes", option.replace('-', "_"))
+        }
         _ => option.to_owned(),
     }
 }
@@ -390,6 +396,13 @@ fn requested(spec: &StreamSpec, axes: &[Axis], arms: &[Arm], rules: &Rules) -> J
             Payload::Repeat => "repeat",
         }),
     );
+    put("send_with", json!(spec.send_with));
+    put("recv_with", json!(spec.recv_with));
+    put("send_offset_bytes", json!(spec.send_offset.0));
+    put("recv_offset_bytes", json!(spec.recv_offset.0));
+    put("rate_bits_per_s", spec.rate.map_or(json!("max"), |rate| json!(rate.0)));
+    put("mss_bytes", spec.mss.map_or(json!("auto"), |mss| json!(mss)));
+    put("tos", json!(spec.tos));
     put("warmup_s", json!(spec.warmup.as_secs_f64()));
     put("time_s", json!(spec.window.as_secs_f64()));
     put("interval_s", json!(spec.interval.map(|interval| interval.as_secs_f64())));
@@ -417,6 +430,8 @@ fn requested(spec: &StreamSpec, axes: &[Axis], arms: &[Arm], rules: &Rules) -> J
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
+
+    use haul_stats::BitRate;
 
     use super::*;
 
@@ -457,6 +472,33 @@ mod tests {
             Plan::compare(&StreamSpec::default(), &axes, arms(&["a:", "b:opt.message=4K"]), rules(1, false))
                 .unwrap_err();
         assert!(error.to_string().contains("take opt.message out of the arm"), "{error}");
+    }
+
+    #[test]
+    fn options_that_mend_each_other_are_checked_together() {
+        let slow = StreamSpec { rate: Some(BitRate(1_000_000)), ..StreamSpec::default() };
+        let error = Plan::stream(&slow, &[], rules(1, false)).unwrap_err();
+        assert!(error.exit() == 2 && error.to_string().contains("--message"), "{error}");
+        let axes = [Axis::parse("message", "1K,2K").unwrap()];
+        assert!(Plan::stream(&slow, &axes, rules(1, false)).is_ok(), "the message is swept");
+        let texts = ["a:opt.rate=1M,opt.message=1K", "b:opt.message=2K"];
+        assert!(compare(&texts, false).is_ok());
+        let error = compare(&["a:opt.rate=1M", "b:"], false).unwrap_err();
+        assert!(error.exit() == 2 && error.to_string().contains("arm 'a'"), "{error}");
+        let error = compare(&["a:opt.send-offset=1,opt.send-with=splice", "b:"], false).unwrap_err();
+        assert!(error.to_string().contains("--send-with write"), "{error}");
+    }
+
+    #[test]
+    fn offsets_and_the_segment_size_are_axes_with_their_unit() {
+        let axes = ["send-offset", "recv-offset", "mss"].map(|name| Axis::parse(name, "100,200").unwrap());
+        let plan = Plan::stream(&StreamSpec::default(), &axes, rules(1, false)).unwrap();
+        assert_eq!(plan.cells().len(), 8);
+        let cell = &plan.cells()[5];
+        for (factor, value) in [("send_offset_bytes", 200), ("recv_offset_bytes", 100), ("mss_bytes", 200)] {
+            assert_eq!(cell.levels[factor], CellValue::Int(value), "{factor}");
+        }
+        assert_eq!((cell.spec.send_offset.0, cell.spec.recv_offset.0, cell.spec.mss), (200, 100, Some(200)));
     }
 
     #[test]

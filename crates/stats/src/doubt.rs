@@ -49,6 +49,12 @@ doubts! {
     ToolLimited = "tool_limited", "the tool, not the path, sets this number: use larger messages or more flows";
     /// The sum of threads saturates.
     CpuBound = "cpu_bound", "a worker thread used its CPU fully: more flows or another placement may move more";
+    /// The rate asked for was not reached.
+    RateMissed = "rate_missed", "the path, the receiver or the CPU carried less than was asked for: this is a run at its limit, not at its rate";
+    /// The kernel copied what was to be sent without a copy.
+    ZerocopyCopied = "zerocopy_copied", "the copy was not saved: loopback and veth always copy, and so does a NIC without scatter-gather; between two hosts it can go away";
+    /// The receiver dropped the payload in its kernel.
+    Discarded = "discarded", "the receiving side was spared its copy: use it to load the sender or the path, and --recv-with read for what a program pays";
     /// Runs fall into two groups.
     TwoModes = "two_modes", "no single mean describes these runs: pin both ends with --pin and look at the runs";
     /// Spread too wide for a verdict.

@@ -103,6 +103,14 @@ metrics! {
     RwndLimited = "rwnd_limited", "%", Neither, "Share of the flow's busy time in which the receiver's window held the sender back (TCP_INFO, over the flow's life, mean over the flows).";
     /// Share of the busy time limited by the send buffer.
     SndbufLimited = "sndbuf_limited", "%", Neither, "Share of the flow's busy time in which the send buffer held the sender back (TCP_INFO, over the flow's life, mean over the flows).";
+    /// The rate a run was held to.
+    RequestedRate = "requested_rate", "bit/s", Neither,
+        "The rate asked for with --rate, all flows together: what throughput is to be read against.";
+    /// Share of sends that were to be without a copy and were copied after all.
+    ZerocopyCopied = "zerocopy_copied", "%", Lower,
+        "With --send-with zerocopy: share of the send calls completed in the window whose bytes the kernel copied after \
+         all (SO_EE_CODE_ZEROCOPY_COPIED), as it does for every packet that stays on one host. Where it is 100 %, nothing \
+         was saved and the notices were paid for.";
     /// What the tool itself could reach.
     ToolCeiling = "tool_ceiling", "bit/s", Neither,
         "Rate of haul's own send loop with this message size into a null sink: results above 80 % of it are limited by the tool.";

@@ -19,6 +19,12 @@ pub enum UnitError {
     /// A size of 2^64 bytes or more.
     #[error("'{0}' is too large a size: it must be below 2^64 bytes")]
     SizeOverflow(String),
+    /// Not a rate.
+    #[error("'{0}' is not a rate: write bits per second with an SI suffix, as in 10M, 2.5G or 800K")]
+    Rate(String),
+    /// A rate of 2^64 bit/s or more.
+    #[error("'{0}' is too large a rate: it must be below 2^64 bit/s")]
+    RateOverflow(String),
     /// Not a duration.
     #[error("'{0}' is not a duration: write the unit, as in 10s, 500ms or 2m")]
     Duration(String),
@@ -67,6 +73,55 @@ impl fmt::Display for ByteCount {
         for (shift, suffix) in [(40, "T"), (30, "G"), (20, "M"), (10, "K")] {
             if self.0 != 0 && self.0.trailing_zeros() >= shift {
                 return f.pad(&format!("{}{suffix}", self.0 >> shift));
+            }
+        }
+        f.pad(&self.0.to_string())
+    }
+}
+
+/// A rate in bits per second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct BitRate(pub u64);
+
+/// The SI suffixes of a rate, by their power of ten.
+const RATES: [(u32, &str); 4] = [(12, "T"), (9, "G"), (6, "M"), (3, "K")];
+
+impl FromStr for BitRate {
+    type Err = UnitError;
+
+    /// `10M`, `2.5G`, `800k`: exact, so a fraction of a bit is refused.
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let bad = || UnitError::Rate(text.to_owned());
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let suffix = &text[digits.len()..];
+        let known = RATES.iter().find(|(_, name)| name.eq_ignore_ascii_case(suffix));
+        let power = match known {
+            Some(&(power, _)) => power,
+            None if suffix.is_empty() => 0,
+            None => return Err(bad()),
+        };
+        let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+        let are_digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+        if whole.is_empty() || !are_digits(whole) || !are_digits(fraction) || digits.ends_with('.') {
+            return Err(bad());
+        }
+        let fraction = fraction.trim_end_matches('0');
+        let places = u32::try_from(fraction.len()).map_err(|_| bad())?;
+        let left = power.checked_sub(places).ok_or_else(bad)?;
+        let count: u64 =
+            format!("{whole}{fraction}").parse().map_err(|_| UnitError::RateOverflow(text.to_owned()))?;
+        count.checked_mul(10_u64.pow(left)).map(Self).ok_or_else(|| UnitError::RateOverflow(text.to_owned()))
+    }
+}
+
+impl fmt::Display for BitRate {
+    /// The shortest exact form in whole units: `10000000` prints as `10M`, `2500000000` as `2500M`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (power, suffix) in RATES {
+            let unit = 10_u64.pow(power);
+            if self.0 != 0 && self.0.is_multiple_of(unit) {
+                return f.pad(&format!("{}{suffix}", self.0 / unit));
             }
         }
         f.pad(&self.0.to_string())
@@ -152,6 +207,28 @@ mod tests {
     }
 
     #[test]
+    fn rates_are_si_and_exact() {
+        let rate = |text: &str| text.parse::<BitRate>().map(|rate| rate.0);
+        for (text, bits) in [
+            ("0", 0),
+            ("1500", 1500),
+            ("10M", 10_000_000),
+            ("2.5G", 2_500_000_000),
+            ("0.5k", 500),
+            ("1.250T", 1_250_000_000_000),
+        ] {
+            assert_eq!(rate(text), Ok(bits), "{text}");
+        }
+        for text in ["", "M", "-1M", "+1M", ".5G", "1.G", "1.5", "1.0001K", "10Mbit", "1 G", "1e6", "1.2.3M"]
+        {
+            assert_eq!(rate(text), Err(UnitError::Rate(text.to_owned())), "{text}");
+        }
+        for text in ["18446744073709551616", "18446745T", "99999999999999999999.9G"] {
+            assert_eq!(rate(text), Err(UnitError::RateOverflow(text.to_owned())), "{text}");
+        }
+    }
+
+    #[test]
     fn durations_need_a_unit() {
         for (text, length) in [
             ("10s", Duration::from_secs(10)),
@@ -194,7 +271,21 @@ mod tests {
         }
 
         #[test]
+        fn a_printed_rate_reads_back(bits: u64, power in 0u32..19) {
+            let unit = 10_u64.pow(power);
+            for rate in [BitRate(bits), BitRate(bits / unit * unit)] {
+                prop_assert_eq!(rate.to_string().parse(), Ok(rate));
+            }
+        }
+
+        #[test]
+        fn no_rate_like_text_panics(text in "[0-9.KMGTkmgt-]{0,24}") {
+            let _ = text.parse::<BitRate>();
+        }
+
+        #[test]
         fn no_text_panics(text: String) {
+            let _ = text.parse::<BitRate>();
             let _ = (text.parse::<ByteCount>(), parse_duration(&text), parse_percent(&text));
         }
     }

@@ -10,21 +10,24 @@
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use haul_host::clock;
 use haul_host::probe::cpu::HostCpu;
-use haul_host::socket::{Requested, SocketFacts, TcpFacts};
+use haul_host::socket::{self, Requested, SocketFacts, TcpFacts};
 use haul_host::thread::{self, ThreadTime};
 use haul_stats::MonoNanos;
 
 use crate::ceiling;
 use crate::engine::Engine;
 use crate::error::Result;
+use crate::mode::SendWith;
+use crate::pace::Bucket;
 use crate::recorder::Recorder;
-use crate::report::{EndReport, FlowReport, HostId, IntervalReport, Role, ThreadReport};
+use crate::report::{EndReport, FlowReport, HostId, IntervalReport, Role, ThreadReport, ZerocopyReport};
 use crate::spec::{Direction, StreamSpec};
-use crate::stream::{Receiving, Sending};
+use crate::stream::{FileSending, Receiving, Sending, Tally, ZerocopySending};
 
 /// How long data still in flight at the end may take to arrive. Four megabytes at 50 Mbit/s take 0.7 s.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
@@ -44,6 +47,7 @@ struct Edge {
     host: haul_host::Result<HostCpu>,
     threads: Vec<haul_host::Result<ThreadTime>>,
     retransmits: Vec<Option<u64>>,
+    zerocopy: ZerocopyReport,
 }
 
 /// One end of one run.
@@ -59,6 +63,8 @@ pub(crate) struct End {
     recorder: Option<Recorder>,
     opening: Option<Edge>,
     closing: Option<Edge>,
+    /// One for each flow that sends without a copy.
+    tallies: Vec<Arc<Tally>>,
     tcp: Vec<Option<TcpFacts>>,
     sockets: Vec<Option<SocketFacts>>,
     bytes: Vec<u64>,
@@ -78,17 +84,15 @@ impl End {
         host: HostId,
     ) -> Result<Self> {
         let role = if client == (spec.direction == Direction::Send) { Role::Sender } else { Role::Receiver };
-        let message = spec.message;
-        let (ceiling, engine) = if role == Role::Sender {
-            let ceiling = ceiling::of(message, spec.payload).ok();
-            let payload = spec.payload;
-            let engine = Engine::prepare(sockets, spec.pin_of(client), move |flow| {
-                Sending::new(message, payload, flow)
-            })?;
-            (ceiling, engine)
+        let copies = role == Role::Sender && spec.send_with == SendWith::Write;
+        let ceiling =
+            if copies { ceiling::of(spec.message, spec.send_offset, spec.payload).ok() } else { None };
+        let tallies: Vec<Arc<Tally>> = if role == Role::Sender && spec.send_with == SendWith::Zerocopy {
+            sockets.iter().map(|_| Arc::default()).collect()
         } else {
-            (None, Engine::prepare(sockets, spec.pin_of(client), move |_| Receiving::new(message))?)
+            Vec::new()
         };
+        let engine = workers(spec, client, role, sockets, tallies.clone())?;
         let flows = engine.sockets().len();
         Ok(Self {
             host,
@@ -101,6 +105,7 @@ impl End {
             recorder: None,
             opening: None,
             closing: None,
+            tallies,
             tcp: vec![None; flows],
             sockets: vec![None; flows],
             bytes: Vec::with_capacity(flows),
@@ -192,6 +197,10 @@ impl End {
             host: HostCpu::read(),
             threads: self.engine.workers().map(|worker| thread::cpu_time(worker.tid)).collect(),
             retransmits: if self.role == Role::Sender { retransmits(&self.engine) } else { Vec::new() },
+            zerocopy: self.tallies.iter().fold(ZerocopyReport::default(), |sum, tally| {
+                let (completed, copied) = tally.get();
+                ZerocopyReport { completed: sum.completed + completed, copied: sum.copied + copied }
+            }),
         }
     }
 
@@ -261,7 +270,7 @@ impl End {
             }
             _ => (None, Some("the window never opened".to_owned())),
         };
-        let threads = self.threads();
+        let (threads, zerocopy) = (self.threads(), self.zerocopy());
         EndReport {
             host: self.host.clone(),
             role: self.role,
@@ -275,8 +284,17 @@ impl End {
             drained: self.drained,
             interrupted: self.interrupted,
             shared_server: false,
+            zerocopy,
             ceiling: self.ceiling,
         }
+    }
+
+    /// The difference of the two edges. A flow's two counters are not read at one instant, hence the last bound.
+    fn zerocopy(&self) -> Option<ZerocopyReport> {
+        let (then, now) = (self.opening.as_ref()?.zerocopy, self.closing.as_ref()?.zerocopy);
+        let completed = now.completed.saturating_sub(then.completed);
+        let copied = now.copied.saturating_sub(then.copied).min(completed);
+        (!self.tallies.is_empty()).then_some(ZerocopyReport { completed, copied })
     }
 
     fn retransmits_of(&self, flow: usize) -> Option<u64> {
@@ -318,6 +336,38 @@ impl End {
         (early > self.window.mul_f64(EARLY_END)).then(|| {
             format!("the sender closed it {:.2} s before the end of the window", early.as_secs_f64())
         })
+    }
+}
+
+/// Starts the workers of one end, each with the work that its role and mode are.
+fn workers(
+    spec: &StreamSpec,
+    client: bool,
+    role: Role,
+    sockets: Vec<TcpStream>,
+    tallies: Vec<Arc<Tally>>,
+) -> Result<Engine> {
+    let pin = spec.pin_of(client);
+    let StreamSpec { message, payload, flows, send_with, recv_with, send_offset, recv_offset, .. } = *spec;
+    if role == Role::Receiver {
+        return Engine::prepare(sockets, pin, None, move |_| Receiving::new(message, recv_offset, recv_with));
+    }
+    let bucket = spec.rate.map(|rate| Bucket::new(rate, flows));
+    let bucket = bucket.as_ref();
+    match send_with {
+        SendWith::Write => Engine::prepare(sockets, pin, bucket, move |flow| {
+            Sending::new(message, send_offset, payload, flow)
+        }),
+        SendWith::Sendfile | SendWith::Splice => Engine::prepare(sockets, pin, bucket, move |flow| {
+            FileSending::new(message, payload, send_with, flow)
+        }),
+        SendWith::Zerocopy => {
+            sockets.iter().try_for_each(socket::enable_zerocopy)?;
+            Engine::prepare(sockets, pin, bucket, move |flow| {
+                let tally = tallies.get(flow as usize).map(Arc::clone).unwrap_or_default();
+                ZerocopySending::new(message, send_offset, payload, (flow, flows), tally)
+            })
+        }
     }
 }
 

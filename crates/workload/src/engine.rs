@@ -4,7 +4,7 @@
 //! A worker with one flow blocks in its system call, which is the bare loop and nothing more; a worker with several
 //! waits in epoll and gives each ready flow one step, so that no flow starves another. Counters are single-writer
 //! and relaxed, one cache line each: the sampling thread reads them while the workers run, and nothing in the loop
-//! waits for output, a lock or a clock.
+//! waits for output or a lock, nor for a clock unless a rate was asked for.
 //!
 //! ```text
 //! prepare ── workers make buffers, pin themselves ──▶ at the gate ── open(at) ──▶ sleep until at ──▶ step, step, …
@@ -13,7 +13,7 @@
 //!     then they wait to be dismissed, because the CPU time of a thread that is gone cannot be read.
 //! ```
 
-use std::io::{self, Write};
+use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -23,11 +23,15 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use haul_host::clock;
-use haul_host::socket::{Epoll, Interest};
 use haul_host::thread::{self, CpuList, Tid};
 use haul_stats::MonoNanos;
 
 use crate::error::{Result, WorkloadError};
+use crate::pace::Bucket;
+
+mod shift;
+
+use shift::{Flow, Shift};
 
 /// What a flow waits for before its next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +45,8 @@ pub(crate) enum Ready {
 pub(crate) enum Moved {
     /// So many bytes were completed.
     Bytes(u64),
+    /// Nothing: the flow waits for an entry in its socket's error queue, not for room or data.
+    Waits,
     /// The peer has closed its side.
     End,
 }
@@ -52,6 +58,12 @@ pub(crate) trait Work: Send + 'static {
 
     /// Does one system call's worth of work.
     fn step(&mut self, fd: BorrowedFd<'_>) -> io::Result<Moved>;
+
+    /// Takes in what the kernel says in the socket's error queue while the flow is held back; false where that was
+    /// nothing, so that the event was the end of the connection.
+    fn settle(&mut self, _fd: BorrowedFd<'_>) -> bool {
+        false
+    }
 }
 
 /// A flow's counter, alone on its cache line (and the line the prefetcher pulls in with it).
@@ -171,21 +183,13 @@ pub(crate) struct Engine {
 /// How long workers get to make their buffers: they are bounded in size, and pages are a microsecond each.
 const READY_LIMIT: Duration = Duration::from_secs(5);
 
-/// What a worker thread is handed.
-struct Shift<W> {
-    flows: Vec<(usize, Arc<TcpStream>, Arc<Counter>, W)>,
-    gate: Arc<Gate>,
-    stop: Arc<AtomicBool>,
-    ends: mpsc::Sender<FlowEnd>,
-    bell: UnixStream,
-}
-
 impl Engine {
     /// Starts the workers and waits until each stands at the gate, its buffers written. `work` makes a flow's share on
-    /// the thread that will run it.
+    /// the thread that will run it; every flow gets a `bucket` of its own, where there is one.
     pub(crate) fn prepare<W: Work>(
         sockets: Vec<TcpStream>,
         pin: Option<&CpuList>,
+        bucket: Option<&Bucket>,
         work: impl Fn(u32) -> Result<W> + Send + Sync + 'static,
     ) -> Result<Self> {
         let lanes = sockets.len().min(match pin {
@@ -235,7 +239,7 @@ impl Engine {
                 (Arc::clone(&engine.gate), Arc::clone(&engine.stop), ends_tx.clone(), ready_tx.clone());
             let bell =
                 ring.try_clone().map_err(|error| WorkloadError::os("create", "the workers' bell", error))?;
-            let work = Arc::clone(&work);
+            let (work, bucket) = (Arc::clone(&work), bucket.cloned());
             let cpu: Option<CpuList> = pin.map(|pin| pin.cpus().iter().copied().skip(lane).take(1).collect());
             let thread = std::thread::Builder::new()
                 .name(format!("haul-{}-{lane}", if W::READY == Ready::Writable { "send" } else { "recv" }))
@@ -245,7 +249,8 @@ impl Engine {
                             .into_iter()
                             .map(|(index, socket, counter)| {
                                 let flow = u32::try_from(index).unwrap_or(u32::MAX);
-                                Ok((index, socket, counter, work(flow)?))
+                                let bucket = bucket.clone();
+                                Ok(Flow { index, socket, counter, work: work(flow)?, bucket })
                             })
                             .collect::<Result<Vec<_>>>()
                     });
@@ -343,120 +348,4 @@ fn begin(cpu: Option<&CpuList>) -> Result<()> {
         thread::pin_current(cpu)?;
     }
     Ok(())
-}
-
-impl<W: Work> Shift<W> {
-    fn run(self) {
-        let Self { mut flows, gate, stop, ends, bell } = self;
-        // Receivers do not wait for the start: whoever sends must find them in their call.
-        if W::READY == Ready::Writable && !gate.pass() {
-            return;
-        }
-        let finish = |index: usize, socket: &TcpStream, result: io::Result<()>| {
-            if W::READY == Ready::Writable {
-                // An error here is the same broken connection that the step has reported.
-                let _ = socket.shutdown(Shutdown::Write);
-            }
-            let _ = ends.send(FlowEnd { index, at: clock::now(), error: result.err() });
-            // A full bell has rung already.
-            let _ = (&bell).write(&[1]);
-        };
-        if let [(index, socket, counter, work)] = flows.as_mut_slice() {
-            let result = alone(work, socket.as_fd(), counter, &stop);
-            finish(*index, socket, result);
-        } else {
-            together(flows, &stop, finish);
-        }
-    }
-}
-
-/// The bare loop: one flow, one blocking call after another.
-fn alone<W: Work>(work: &mut W, fd: BorrowedFd<'_>, counter: &Counter, stop: &AtomicBool) -> io::Result<()> {
-    loop {
-        if W::READY == Ready::Writable && stop.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        match work.step(fd) {
-            Ok(Moved::Bytes(bytes)) => counter.add(bytes),
-            Ok(Moved::End) => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-/// The longest a worker waits for readiness before it looks at the stop flag.
-const STOP_LOOK: Duration = Duration::from_millis(20);
-
-/// Several flows behind one epoll, a step for each that is ready.
-fn together<W: Work>(
-    flows: Vec<(usize, Arc<TcpStream>, Arc<Counter>, W)>,
-    stop: &AtomicBool,
-    finish: impl Fn(usize, &TcpStream, io::Result<()>),
-) {
-    let mut epoll = match Epoll::new(flows.len()) {
-        Ok(epoll) => epoll,
-        Err(error) => {
-            for (index, socket, ..) in &flows {
-                finish(*index, socket, Err(io::Error::other(error.to_string())));
-            }
-            return;
-        }
-    };
-    let interest = match W::READY {
-        Ready::Readable => Interest::READ,
-        Ready::Writable => Interest::WRITE,
-    };
-    let mut slots: Vec<Option<_>> = Vec::with_capacity(flows.len());
-    let mut open = 0;
-    for (slot, flow) in flows.into_iter().enumerate() {
-        match epoll.add(flow.1.as_fd(), slot as u64, interest) {
-            Ok(()) => {
-                slots.push(Some(flow));
-                open += 1;
-            }
-            Err(error) => {
-                finish(flow.0, &flow.1, Err(io::Error::other(error.to_string())));
-                slots.push(None);
-            }
-        }
-    }
-    let mut ready = Vec::with_capacity(slots.len());
-    while open > 0 {
-        if W::READY == Ready::Writable && stop.load(Ordering::Relaxed) {
-            break;
-        }
-        ready.clear();
-        match epoll.wait(STOP_LOOK) {
-            Ok(events) => ready.extend(events.map(|event| event.token)),
-            Err(_) => break,
-        }
-        for &token in &ready {
-            let Some(slot) = usize::try_from(token).ok().and_then(|token| slots.get_mut(token)) else {
-                continue;
-            };
-            let Some((index, socket, counter, work)) = slot else { continue };
-            let result = match work.step(socket.as_fd()) {
-                Ok(Moved::Bytes(bytes)) => {
-                    counter.add(bytes);
-                    continue;
-                }
-                Ok(Moved::End) => Ok(()),
-                Err(error)
-                    if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) =>
-                {
-                    continue;
-                }
-                Err(error) => Err(error),
-            };
-            // The descriptor outlives this worker in the engine, so it must leave the epoll by name.
-            let _ = epoll.remove(socket.as_fd());
-            finish(*index, socket, result);
-            *slot = None;
-            open -= 1;
-        }
-    }
-    for (index, socket, ..) in slots.into_iter().flatten() {
-        finish(index, &socket, Ok(()));
-    }
 }

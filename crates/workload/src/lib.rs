@@ -11,6 +11,8 @@ mod control;
 mod end;
 mod engine;
 pub mod error;
+pub mod mode;
+mod pace;
 mod protocol;
 pub mod readings;
 mod recorder;
@@ -21,5 +23,6 @@ pub mod spec;
 mod stream;
 
 pub use error::{Result, WorkloadError};
+pub use mode::{RecvWith, SendWith};
 pub use report::{EndReport, RunOutcome};
 pub use spec::{Direction, Payload, Pin, StreamSpec};

@@ -13,6 +13,7 @@ use haul_host::socket::TcpFacts;
 use haul_stats::{Doubt, DoubtId, Metric, MonoNanos, Reading, Scope};
 use serde_json::json;
 
+use crate::mode::{RecvWith, SendWith};
 use crate::report::{EndReport, Role, RunOutcome, ThreadReport};
 use crate::spec::StreamSpec;
 
@@ -21,6 +22,9 @@ pub const MIN_OVERLAP: f64 = 0.95;
 
 /// Share of the tool's own ceiling above which a result says more about the tool than about the path.
 const CEILING_SHARE: f64 = 0.8;
+
+/// Share of the rate asked for from which it counts as reached.
+const RATE_REACHED: f64 = 0.97;
 
 /// Source of the receiver's rate.
 const TAKEN: &str = "receiver's bytes / receiver's elapsed time";
@@ -143,6 +147,12 @@ pub fn of(spec: &StreamSpec, outcome: &RunOutcome) -> (Vec<Reading>, Vec<Doubt>)
         "flows under way at the receiver and both ends' windows, by the estimated clock offset",
     ));
     tcp_info(&mut readings, sender);
+    if let Some(rate) = spec.rate {
+        readings.push(Reading::count(Metric::RequestedRate, Scope::Sender, rate.0, "--rate"));
+    }
+    if spec.send_with == SendWith::Zerocopy {
+        readings.push(zerocopy(sender));
+    }
     match sender.ceiling {
         Some(bytes) => readings.push(Reading::real(
             Metric::ToolCeiling,
@@ -154,7 +164,11 @@ pub fn of(spec: &StreamSpec, outcome: &RunOutcome) -> (Vec<Reading>, Vec<Doubt>)
             Metric::ToolCeiling,
             Scope::Sender,
             "/dev/null",
-            "not measured at the sending end",
+            if spec.send_with == SendWith::Write {
+                "not measured at the sending end"
+            } else {
+                "only a loop that copies from a buffer (--send-with write) has a ceiling of its own"
+            },
         )),
     }
     let doubts = doubts(spec, outcome);
@@ -261,6 +275,21 @@ fn demand_of_host(end: &EndReport, scope: Scope, moved: u64) -> Reading {
     }
 }
 
+fn zerocopy(sender: &EndReport) -> Reading {
+    const SOURCE: &str = "SO_EE_CODE_ZEROCOPY_COPIED, difference over the window";
+    let absent = |reason: &str| Reading::absent(Metric::ZerocopyCopied, Scope::Sender, SOURCE, reason);
+    match sender.zerocopy {
+        Some(sends) if sends.completed > 0 => Reading::real(
+            Metric::ZerocopyCopied,
+            Scope::Sender,
+            sends.copied as f64 / sends.completed as f64 * 100.0,
+            SOURCE,
+        ),
+        Some(_) => absent("the kernel completed no send in the window"),
+        None => absent("the window never opened at the sender"),
+    }
+}
+
 fn retransmits(sender: &EndReport) -> Reading {
     let counts: Option<u64> = sender.flows.iter().map(|flow| flow.window_retransmits).sum();
     match counts {
@@ -308,7 +337,11 @@ pub fn effective(spec: &StreamSpec, outcome: &RunOutcome) -> serde_json::Value {
         let socket = report.flows.first().and_then(|flow| flow.socket.as_ref());
         let same = report.flows.iter().all(|flow| match (socket, flow.socket.as_ref()) {
             (Some(a), Some(b)) => {
-                a.sndbuf == b.sndbuf && a.rcvbuf == b.rcvbuf && a.mss == b.mss && a.cc == b.cc
+                a.sndbuf == b.sndbuf
+                    && a.rcvbuf == b.rcvbuf
+                    && a.mss == b.mss
+                    && a.cc == b.cc
+                    && a.tos == b.tos
             }
             _ => false,
         });
@@ -317,6 +350,7 @@ pub fn effective(spec: &StreamSpec, outcome: &RunOutcome) -> serde_json::Value {
             "socket": socket,
             "flows_alike": same,
             "threads": report.threads.len(),
+            "zerocopy": report.zerocopy,
             "affinity": report.threads.iter().map(|thread| thread.affinity.clone()).collect::<Vec<_>>(),
         })
     };
@@ -326,7 +360,20 @@ pub fn effective(spec: &StreamSpec, outcome: &RunOutcome) -> serde_json::Value {
         "message_bytes": spec.message,
         "clock_offset_ns": outcome.clock_offset.server_minus_client_ns,
         "clock_offset_error_ns": u64::try_from(outcome.clock_offset.error.as_nanos()).ok(),
+        "send_with": spec.send_with,
+        "recv_with": spec.recv_with,
+        "send_offset_bytes": spec.send_offset,
+        "recv_offset_bytes": spec.recv_offset,
+        "rate": spec.rate.map(|rate| json!({
+            "requested": rate,
+            "achieved": finite(outcome.sender().window_bytes() as f64 * 8.0 / outcome.sender().window().as_secs_f64()),
+        })),
     })
+}
+
+/// A number as JSON can have it.
+fn finite(value: f64) -> Option<f64> {
+    value.is_finite().then_some(value)
 }
 
 fn doubts(spec: &StreamSpec, outcome: &RunOutcome) -> Vec<Doubt> {
@@ -357,6 +404,7 @@ fn doubts(spec: &StreamSpec, outcome: &RunOutcome) -> Vec<Doubt> {
         doubts.push(Doubt::new(DoubtId::PacingCc, "the sender's congestion control is bbr"));
     }
     clamped(&mut doubts, spec, outcome);
+    modes(&mut doubts, spec, outcome);
     if let Some(bytes) = sender.ceiling {
         let rate =
             sender.window_bytes() as f64 / sender.window().as_secs_f64() / sender.threads.len().max(1) as f64;
@@ -435,6 +483,32 @@ fn other_load(doubts: &mut Vec<Doubt>, outcome: &RunOutcome) {
             DoubtId::OtherLoad,
             format!("others used {others:.1} of the {} CPUs of this host in the window", cpu.ncpu),
         ));
+    }
+}
+
+/// What the ways of sending, receiving and pacing leave to be doubted.
+fn modes(doubts: &mut Vec<Doubt>, spec: &StreamSpec, outcome: &RunOutcome) {
+    let sender = outcome.sender();
+    if let Some(rate) = spec.rate {
+        let asked = rate.0 as f64 / 8.0 * sender.window().as_secs_f64();
+        let sent = sender.window_bytes() as f64;
+        // Each flow may stand just before a message at one edge and just after one at the other.
+        let edges = spec.message.0 as f64 * f64::from(spec.flows);
+        if sent + edges < asked * RATE_REACHED {
+            let share = sent / asked * 100.0;
+            let text = format!("{share:.1} % of the {rate}bit/s asked for were handed to the kernel");
+            doubts.push(Doubt::new(DoubtId::RateMissed, text));
+        }
+    }
+    if let Some(sends) = sender.zerocopy.filter(|sends| sends.copied > 0) {
+        doubts.push(Doubt::new(
+            DoubtId::ZerocopyCopied,
+            format!("the kernel copied {} of {} sends after all", sends.copied, sends.completed),
+        ));
+    }
+    if spec.recv_with == RecvWith::Discard {
+        let text = "the receiver dropped the payload in its kernel: nothing was copied to user memory";
+        doubts.push(Doubt::new(DoubtId::Discarded, text));
     }
 }
 

@@ -83,6 +83,15 @@ pub struct IntervalReport {
     pub retransmits: Option<u64>,
 }
 
+/// Send calls without a copy in the window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ZerocopyReport {
+    /// Those the kernel said it was done with.
+    pub completed: u64,
+    /// Of these, those it copied after all.
+    pub copied: u64,
+}
+
 /// What an end does with the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -120,6 +129,8 @@ pub struct EndReport {
     pub interrupted: bool,
     /// Whether another session was measured by the same server meanwhile.
     pub shared_server: bool,
+    /// What became of the sends without a copy, at an end that made some.
+    pub zerocopy: Option<ZerocopyReport>,
     /// Rate of the send loop into a null sink, in bytes per second, at the sending end.
     pub ceiling: Option<f64>,
 }
@@ -175,6 +186,10 @@ impl EndReport {
                 "its CPUs were busy longer than there was time",
             )?;
         }
+        holds(
+            self.zerocopy.is_none_or(|sends| sends.copied <= sends.completed),
+            "more sends were copied than completed",
+        )?;
         holds(self.ceiling.is_none_or(f64::is_finite), "its ceiling is no number")
     }
 
@@ -295,6 +310,7 @@ mod tests {
                 drained,
                 interrupted: false,
                 shared_server: false,
+                zerocopy: None,
                 ceiling,
             }
         }
@@ -348,17 +364,19 @@ mod tests {
             drained: true,
             interrupted: false,
             shared_server: false,
+            zerocopy: None,
             ceiling: None,
         };
         let spec = StreamSpec::default();
         assert_eq!(good.check(&spec, Role::Receiver), Ok(()));
-        let spoils: [(&str, Spoil); 7] = [
+        let spoils: [(&str, Spoil); 8] = [
             ("part", |r| r.role = Role::Sender),
             ("number of flows", |r| r.flows.clear()),
             ("before it starts", |r| r.window_start = MonoNanos(2_000_000_000)),
             ("longer than the run", |r| r.window_end = MonoNanos(u64::MAX)),
             ("more than can be moved", |r| r.flows[0].total_bytes = u64::MAX),
             ("in the window than in all", |r| r.flows[0].window_bytes = 11),
+            ("copied than completed", |r| r.zerocopy = Some(ZerocopyReport { completed: 1, copied: 2 })),
             ("ceiling", |r| r.ceiling = Some(f64::NAN)),
         ];
         for (what, spoil) in spoils {

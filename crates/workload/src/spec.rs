@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use haul_host::socket::Requested;
 use haul_host::thread::CpuList;
-use haul_stats::ByteCount;
+use haul_stats::{BitRate, ByteCount};
 use serde::{Deserialize, Serialize};
+
+use crate::mode::{RecvWith, SendWith};
 
 /// The default message: below about 64 KiB a stream is bound by calls and segments, not by bytes (16 KiB halves the
 /// throughput of a veth pair), and above 128 KiB nothing more is gained.
@@ -21,8 +23,17 @@ pub const MAX_MESSAGE: ByteCount = ByteCount(64 << 20);
 /// The most memory for the buffers of one end: filling it takes about a second.
 pub const MAX_BUFFERS: ByteCount = ByteCount(1 << 30);
 
+/// The largest offset past a page boundary: one more is the next page.
+pub const MAX_OFFSET: ByteCount = ByteCount(4095);
+
 /// The most flows of one run: each takes a descriptor at each end and the usual limit is 1,024.
 pub const MAX_FLOWS: u32 = 1_000;
+
+/// What a segment may hold: `TCP_MIN_MSS` and `MAX_TCP_WINDOW` of include/net/tcp.h, the kernel's own bounds.
+pub const MSS: std::ops::RangeInclusive<u32> = 88..=32_767;
+
+/// The fewest messages of a flow in a window that make a rate: with fewer, where the window's edges fall decides.
+const LEAST_MESSAGES: u32 = 10;
 
 /// The longest warm-up plus window a server agrees to, so that no client can hold it for ever.
 pub const MAX_LIFETIME: Duration = Duration::from_hours(24);
@@ -84,6 +95,20 @@ pub struct StreamSpec {
     pub cc: Option<String>,
     /// Source of the bytes.
     pub payload: Payload,
+    /// How the sender hands them over.
+    pub send_with: SendWith,
+    /// How the receiver takes them.
+    pub recv_with: RecvWith,
+    /// Where each message begins, in bytes past a page boundary.
+    pub send_offset: ByteCount,
+    /// Where the receive buffer begins, likewise.
+    pub recv_offset: ByteCount,
+    /// The rate all flows together are held to; `None` for as fast as they can.
+    pub rate: Option<BitRate>,
+    /// The largest segment; `None` is what the path allows.
+    pub mss: Option<u32>,
+    /// Type of service (IPv4) or traffic class (IPv6) of the packets of both ends.
+    pub tos: Option<u8>,
     /// Time the flows run before the window opens.
     pub warmup: Duration,
     /// Length of the measured window.
@@ -105,6 +130,13 @@ impl Default for StreamSpec {
             nodelay: false,
             cc: None,
             payload: Payload::default(),
+            send_with: SendWith::default(),
+            recv_with: RecvWith::default(),
+            send_offset: ByteCount(0),
+            recv_offset: ByteCount(0),
+            rate: None,
+            mss: None,
+            tos: None,
             warmup: Duration::from_secs(1),
             window: Duration::from_secs(10),
             interval: None,
@@ -147,6 +179,43 @@ pub enum SpecError {
         /// The message.
         message: ByteCount,
     },
+    /// An offset that reaches the next page.
+    #[error("an offset of {0} bytes: give 0 to {most} bytes past the page boundary", most = MAX_OFFSET.0)]
+    Offset(u64),
+    /// No rate at all.
+    #[error("a rate of 0: give bits per second, as 10M or 1G, or leave --rate out for as fast as it goes")]
+    Rate,
+    /// A rate at which too few messages fit into the window.
+    #[error(
+        "at {rate} a flow sends a message of {message} every {every:.2?}, and fewer than {LEAST_MESSAGES} fit into the window: \
+         give a --message of {most} or less, or a longer --time"
+    )]
+    Coarse {
+        /// The rate of all flows.
+        rate: BitRate,
+        /// The message.
+        message: ByteCount,
+        /// How long one takes at that rate.
+        every: Duration,
+        /// The largest that does.
+        most: ByteCount,
+    },
+    /// A segment the kernel does not allow.
+    #[error("segments of {0} bytes: give {least} to {most}", least = MSS.start(), most = MSS.end())]
+    Mss(u32),
+    /// Bits that TCP sets itself.
+    #[error(
+        "a type of service of {0:#04x}: the two low bits are ECN's, and TCP sets them; give a multiple of 4, as 0xb8 for DSCP 46 (EF)"
+    )]
+    Tos(u8),
+    /// Options that exclude each other.
+    #[error("{what}: {remedy}")]
+    Combination {
+        /// What does not go together, and why.
+        what: &'static str,
+        /// What to do instead.
+        remedy: &'static str,
+    },
     /// A window too short to mean anything or too long to allow.
     #[error("a window of {0:?}: give 10ms to 24h, warm-up included")]
     Window(Duration),
@@ -158,6 +227,14 @@ pub enum SpecError {
     /// A name that cannot be a congestion control.
     #[error("'{0}' is no congestion control's name")]
     Cc(String),
+}
+
+impl SpecError {
+    /// Whether another option can make it right.
+    #[must_use]
+    pub fn depends_on_others(&self) -> bool {
+        matches!(self, Self::Coarse { .. } | Self::Combination { .. } | Self::Interval(_))
+    }
 }
 
 impl StreamSpec {
@@ -175,6 +252,8 @@ impl StreamSpec {
             rcvbuf: self.rcvbuf,
             nodelay: self.nodelay,
             cc: self.cc.clone(),
+            mss: self.mss,
+            tos: self.tos,
             user_timeout: Some(DATA_TIMEOUT),
         }
     }
@@ -196,6 +275,19 @@ impl StreamSpec {
         if self.message.0.saturating_mul(u64::from(self.flows)) > MAX_BUFFERS.0 {
             return Err(SpecError::Buffers { flows: self.flows, message: self.message });
         }
+        for offset in [self.send_offset, self.recv_offset] {
+            if offset > MAX_OFFSET {
+                return Err(SpecError::Offset(offset.0));
+            }
+        }
+        self.check_combinations()?;
+        self.check_rate()?;
+        if let Some(mss) = self.mss.filter(|mss| !MSS.contains(mss)) {
+            return Err(SpecError::Mss(mss));
+        }
+        if let Some(tos) = self.tos.filter(|tos| tos & 3 != 0) {
+            return Err(SpecError::Tos(tos));
+        }
         // 10 ms is the resolution of the CPU counters of most kernels: a shorter window has no CPU figure at all.
         if self.window < Duration::from_millis(10) || self.lifetime() > MAX_LIFETIME {
             return Err(SpecError::Window(self.window));
@@ -216,5 +308,99 @@ impl StreamSpec {
             return Err(SpecError::Cc(cc.clone()));
         }
         Ok(())
+    }
+
+    /// Says whether the rate is one, given the message and the window.
+    fn check_rate(&self) -> Result<(), SpecError> {
+        const NANOS: u128 = 1_000_000_000;
+        let Some(rate) = self.rate else { return Ok(()) };
+        if rate.0 == 0 {
+            return Err(SpecError::Rate);
+        }
+        let (asked, flows) = (u128::from(rate.0), u128::from(self.flows));
+        let every = u128::from(self.message.0) * 8 * flows * NANOS / asked;
+        let longest = self.window.as_nanos() / u128::from(LEAST_MESSAGES);
+        if every > longest {
+            // At least a byte: a rate that does not even allow that wants a longer window, as the text says.
+            let most = (longest * asked / (8 * flows * NANOS)).max(1);
+            return Err(SpecError::Coarse {
+                rate,
+                message: self.message,
+                every: Duration::from_nanos(u64::try_from(every).unwrap_or(u64::MAX)),
+                most: ByteCount(u64::try_from(most).unwrap_or(u64::MAX)),
+            });
+        }
+        Ok(())
+    }
+
+    /// Says which options exclude each other.
+    fn check_combinations(&self) -> Result<(), SpecError> {
+        const PAGE: u64 = 4096;
+        let no = |what, remedy| Err(SpecError::Combination { what, remedy });
+        if self.send_with.is_from_file() && self.send_offset.0 > 0 {
+            return no(
+                "sendfile and splice send pages of a file, and a send offset is one into a buffer",
+                "use --send-with write or zerocopy, or leave --send-offset out",
+            );
+        }
+        if self.recv_with == RecvWith::Discard && self.recv_offset.0 > 0 {
+            return no(
+                "a receiver that discards has no buffer that anything is copied to",
+                "use --recv-with read, or leave --recv-offset out",
+            );
+        }
+        if self.send_with == SendWith::Zerocopy && self.payload == Payload::Fresh {
+            return no(
+                "zerocopy sends from a ring of buffers and does not walk 64 MiB",
+                "use --payload stamped or repeat, or --send-with write",
+            );
+        }
+        if self.payload == Payload::Fresh && self.send_offset.0 > 0 && !self.message.0.is_multiple_of(PAGE) {
+            return no(
+                "a fresh payload is walked message by message, and only whole pages keep their offset",
+                "give --message as a multiple of 4K, or use --payload stamped",
+            );
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_exclude_each_other_are_refused_with_the_remedy() {
+        let base = StreamSpec::default;
+        let (one, odd) = (ByteCount(1), ByteCount(1000));
+        let cases = [
+            (StreamSpec { send_with: SendWith::Sendfile, send_offset: one, ..base() }, "--send-with write"),
+            (StreamSpec { send_with: SendWith::Splice, send_offset: one, ..base() }, "--send-with write"),
+            (StreamSpec { recv_with: RecvWith::Discard, recv_offset: one, ..base() }, "--recv-with read"),
+            (StreamSpec { send_with: SendWith::Zerocopy, payload: Payload::Fresh, ..base() }, "stamped"),
+            (StreamSpec { payload: Payload::Fresh, send_offset: one, message: odd, ..base() }, "multiple"),
+            (StreamSpec { send_offset: ByteCount(4096), ..base() }, "0 to 4095"),
+            (StreamSpec { recv_offset: ByteCount(4096), ..base() }, "0 to 4095"),
+            (StreamSpec { rate: Some(BitRate(0)), ..base() }, "leave --rate out"),
+            (StreamSpec { rate: Some(BitRate(1)), ..base() }, "longer --time"),
+            (StreamSpec { mss: Some(87), ..base() }, "88 to 32767"),
+            (StreamSpec { mss: Some(32_768), ..base() }, "88 to 32767"),
+            (StreamSpec { tos: Some(0x11), ..base() }, "a multiple of 4"),
+        ];
+        for (spec, remedy) in cases {
+            let error = spec.check().expect_err(remedy).to_string();
+            assert!(error.contains(remedy), "{error}");
+        }
+        for send_with in SendWith::ALL {
+            for recv_with in RecvWith::ALL {
+                assert_eq!(StreamSpec { send_with, recv_with, ..base() }.check(), Ok(()));
+            }
+        }
+        let slow = StreamSpec { rate: Some(BitRate(1_000_000)), window: Duration::from_secs(1), ..base() };
+        let text = slow.check().expect_err("coarse").to_string();
+        assert!(text.contains("1.05s") && text.contains("--message of 12500 or less"), "{text}");
+        assert_eq!(StreamSpec { message: ByteCount(12_500), ..slow }.check(), Ok(()));
+        let both = StreamSpec { send_offset: one, recv_offset: MAX_OFFSET, ..base() };
+        assert_eq!(both.check(), Ok(()));
     }
 }

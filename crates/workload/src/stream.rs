@@ -4,6 +4,9 @@
 //! before each message: no full packet's payload ever repeats, and the source stays in the cache, as it does for a program
 //! that has just made its data. Walking 64 MiB of random data instead ([`Payload::Fresh`]) measures the memory system
 //! with the path: on a 2 MiB-L2 Xeon that costs half of the loopback throughput, where the stamps cost one per cent.
+//!
+//! How it is sent decides the type: [`Sending`] copies from a buffer, [`FileSending`] hands over pages of a file,
+//! [`ZerocopySending`] those of a ring of buffers.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -15,7 +18,14 @@ use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
 use crate::engine::{Moved, Ready, Work};
 use crate::error::Result;
+use crate::mode::RecvWith;
 use crate::spec::{Payload, SpecError};
+
+mod file;
+mod zerocopy;
+
+pub(crate) use file::FileSending;
+pub(crate) use zerocopy::{Tally, ZerocopySending};
 
 /// A stamp for every so many bytes, in whole cache lines: any 1,448 bytes, the payload of a full Ethernet frame, hold a
 /// whole stamp. The stamps of a 128 KiB message cost about one per cent of sending it; every 1,024 bytes it was 1.5 %.
@@ -23,6 +33,9 @@ const STAMP_EVERY: usize = 1408;
 
 /// The span within which [`Payload::Fresh`] does not repeat.
 const FRESH_SPAN: usize = 64 << 20;
+
+/// More than any offset past a page boundary.
+const PAGE: usize = 4096;
 
 /// The seed of the payload: it is noise, but the same noise in every run.
 const PAYLOAD_SEED: u64 = 0x6861_756c;
@@ -37,21 +50,32 @@ fn fill(bytes: &mut [u8]) {
     SmallRng::seed_from_u64(PAYLOAD_SEED).fill(bytes);
 }
 
-/// The 64 MiB that every [`Payload::Fresh`] flow of this process walks, made once: filling it takes tens of
+/// Writes a running count into every [`STAMP_EVERY`] bytes.
+#[inline]
+fn stamp(bytes: &mut [u8], count: &mut u64) {
+    for block in bytes.chunks_mut(STAMP_EVERY) {
+        if let Some(stamp) = block.first_chunk_mut::<8>() {
+            *stamp = count.to_ne_bytes();
+        }
+        *count = count.wrapping_add(1);
+    }
+}
+
+/// The 64 MiB (and a page for an offset) that every [`Payload::Fresh`] flow of this process walks, made once: filling it takes tens of
 /// milliseconds, which no run's set-up should pay twice.
 fn fresh_span() -> Result<Arc<PageBuffer>> {
     static SPAN: OnceLock<Arc<PageBuffer>> = OnceLock::new();
     if let Some(span) = SPAN.get() {
         return Ok(Arc::clone(span));
     }
-    let mut span = PageBuffer::new(ByteCount(FRESH_SPAN as u64))?;
+    let mut span = PageBuffer::new(ByteCount((FRESH_SPAN + PAGE) as u64))?;
     fill(span.at_mut(0));
     Ok(Arc::clone(SPAN.get_or_init(|| Arc::new(span))))
 }
 
 enum Source {
-    Own { buffer: PageBuffer, stamp: Option<u64> },
-    Span { span: Arc<PageBuffer>, at: usize },
+    Own { buffer: PageBuffer, offset: usize, stamp: Option<u64> },
+    Span { span: Arc<PageBuffer>, offset: usize, at: usize },
 }
 
 impl Source {
@@ -59,26 +83,21 @@ impl Source {
     #[inline]
     fn rest(&mut self, message: usize, sent: usize) -> &[u8] {
         match self {
-            Self::Own { buffer, stamp } => {
-                let bytes = &mut buffer.at_mut(0)[..message];
-                if let Some(count) = stamp.as_mut().filter(|_| sent == 0) {
-                    for block in bytes.chunks_mut(STAMP_EVERY) {
-                        if let Some(stamp) = block.first_chunk_mut::<8>() {
-                            *stamp = count.to_ne_bytes();
-                        }
-                        *count = count.wrapping_add(1);
-                    }
+            Self::Own { buffer, offset, stamp: count } => {
+                let bytes = &mut buffer.at_mut(*offset)[..message];
+                if let Some(count) = count.as_mut().filter(|_| sent == 0) {
+                    stamp(bytes, count);
                 }
                 &bytes[sent..]
             }
-            Self::Span { span, at } => {
+            Self::Span { span, offset, at } => {
                 if sent == 0 {
                     *at += message;
-                    if *at + message > span.len() {
+                    if *at + message > FRESH_SPAN {
                         *at = 0;
                     }
                 }
-                &span.at(*at)[sent..message]
+                &span.at(*offset + *at)[sent..message]
             }
         }
     }
@@ -92,18 +111,18 @@ pub(crate) struct Sending {
 }
 
 impl Sending {
-    /// Makes the buffers of flow `index`, so that the first send finds them written.
-    pub(crate) fn new(message: ByteCount, payload: Payload, index: u32) -> Result<Self> {
-        let size = message;
-        let message = length(size)?;
+    /// Makes the buffers of flow `index`, so that the first send finds them written; a message begins `offset` bytes past
+    /// a page.
+    pub(crate) fn new(message: ByteCount, offset: ByteCount, payload: Payload, index: u32) -> Result<Self> {
+        let (message, offset) = (length(message)?, length(offset)?);
         let source = match payload {
-            Payload::Fresh if message <= FRESH_SPAN => Source::Span { span: fresh_span()?, at: 0 },
+            Payload::Fresh if message <= FRESH_SPAN => Source::Span { span: fresh_span()?, offset, at: 0 },
             Payload::Fresh | Payload::Stamped | Payload::Repeat => {
-                let mut buffer = PageBuffer::new(size)?;
+                let mut buffer = PageBuffer::new(ByteCount((message + offset) as u64))?;
                 fill(buffer.at_mut(0));
                 // Flows differ in the upper half of the count: no two of them send the same packet either.
                 let stamp = (payload != Payload::Repeat).then_some(u64::from(index) << 40);
-                Source::Own { buffer, stamp }
+                Source::Own { buffer, offset, stamp }
             }
         };
         Ok(Self { source, message, sent: 0 })
@@ -132,11 +151,20 @@ impl Work for Sending {
 /// The receiving side of one flow.
 pub(crate) struct Receiving {
     buffer: PageBuffer,
+    offset: usize,
+    flags: Flags,
 }
 
 impl Receiving {
-    pub(crate) fn new(message: ByteCount) -> Result<Self> {
-        Ok(Self { buffer: PageBuffer::new(message)? })
+    /// Makes the buffer; its first byte is `offset` bytes past a page.
+    pub(crate) fn new(message: ByteCount, offset: ByteCount, with: RecvWith) -> Result<Self> {
+        let (message, offset) = (length(message)?, length(offset)?);
+        let flags = match with {
+            RecvWith::Read => Flags::NONE,
+            // The buffer only says how much may be dropped at a time.
+            RecvWith::Discard => Flags::DISCARD,
+        };
+        Ok(Self { buffer: PageBuffer::new(ByteCount((message + offset) as u64))?, offset, flags })
     }
 }
 
@@ -145,7 +173,7 @@ impl Work for Receiving {
 
     #[inline]
     fn step(&mut self, fd: BorrowedFd<'_>) -> io::Result<Moved> {
-        match socket::recv(fd, self.buffer.at_mut(0), Flags::NONE)? {
+        match socket::recv(fd, self.buffer.at_mut(self.offset), self.flags)? {
             0 => Ok(Moved::End),
             received => Ok(Moved::Bytes(received as u64)),
         }
@@ -158,7 +186,8 @@ mod tests {
     use std::collections::HashSet;
 
     fn messages(payload: Payload, index: u32, message: usize, count: usize) -> Vec<Vec<u8>> {
-        let mut sending = Sending::new(ByteCount(message as u64), payload, index).expect("buffers");
+        let mut sending =
+            Sending::new(ByteCount(message as u64), ByteCount(0), payload, index).expect("buffers");
         (0..count).map(|_| sending.source.rest(message, 0).to_vec()).collect()
     }
 
@@ -186,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_message_taken_in_parts_is_sent_as_one() {
-        let mut sending = Sending::new(ByteCount(4096), Payload::Stamped, 0).expect("buffers");
+        let mut sending = Sending::new(ByteCount(4096), ByteCount(0), Payload::Stamped, 0).expect("buffers");
         let whole = sending.source.rest(4096, 0).to_vec();
         assert_eq!(sending.source.rest(4096, 1000), &whole[1000..]);
         assert_ne!(sending.source.rest(4096, 0), &whole[..]);
@@ -197,5 +226,25 @@ mod tests {
         for size in [1, 7, 8, 9] {
             assert!(messages(Payload::Stamped, 0, size, 3).iter().all(|message| message.len() == size));
         }
+    }
+
+    #[test]
+    fn an_offset_is_where_every_message_begins_and_every_receive_lands() {
+        for (payload, message) in
+            [(Payload::Stamped, 1000), (Payload::Repeat, 5000), (Payload::Fresh, 16 << 20)]
+        {
+            for offset in [0, 1, 63, 4095] {
+                let mut sending =
+                    Sending::new(ByteCount(message), ByteCount(offset), payload, 0).expect("buffers");
+                for _ in 0..5 {
+                    let bytes = sending.source.rest(sending.message, 0);
+                    assert_eq!(bytes.len() as u64, message);
+                    assert_eq!((bytes.as_ptr().addr() % PAGE) as u64, offset, "{payload:?}");
+                }
+            }
+        }
+        let mut receiving = Receiving::new(ByteCount(1000), ByteCount(17), RecvWith::Read).expect("a buffer");
+        let bytes = receiving.buffer.at_mut(receiving.offset);
+        assert_eq!((bytes.len(), bytes.as_ptr().addr() % PAGE), (1000, 17));
     }
 }

@@ -32,6 +32,8 @@ pub struct SocketFacts {
     pub cc: String,
     /// Whether small messages are sent at once.
     pub nodelay: bool,
+    /// Type of service or traffic class of the packets; `None` where it cannot be read.
+    pub tos: Option<u8>,
     /// This end's address.
     pub local: SocketAddr,
     /// The other end's address.
@@ -71,6 +73,9 @@ impl SocketFacts {
                 what: "it is not an IP address".to_owned(),
             })
         };
+        let peer = address(options.peer_addr().named("read the peer's address of", object)?)?;
+        // An IPv6 socket that carries IPv4 sends with the IPv4 option.
+        let tos = if peer.is_ipv6() && !is_mapped(peer) { options.tclass_v6() } else { options.tos_v4() };
         let cc = options.tcp_congestion().named("read the congestion control of", object)?;
         Ok(Self {
             sndbuf: ByteCount(options.send_buffer_size().named("read the send buffer of", object)? as u64),
@@ -81,7 +86,8 @@ impl SocketFacts {
             cc: String::from_utf8_lossy(&cc).trim_end_matches('\0').to_owned(),
             nodelay: options.tcp_nodelay().named("read TCP_NODELAY of", object)?,
             local: address(options.local_addr().named("read the local address of", object)?)?,
-            peer: address(options.peer_addr().named("read the peer's address of", object)?)?,
+            peer,
+            tos: tos.ok().and_then(|tos| u8::try_from(tos).ok()),
         })
     }
 
@@ -100,6 +106,11 @@ impl SocketFacts {
         })
         .collect()
     }
+}
+
+/// Whether an IPv6 address stands for an IPv4 one.
+fn is_mapped(address: SocketAddr) -> bool {
+    matches!(address, SocketAddr::V6(address) if address.ip().to_ipv4_mapped().is_some())
 }
 
 macro_rules! tcp_facts {

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
-use super::{check, check_length};
+use super::{check, check_length, length_of};
 
 /// `send(2)`.
 #[inline]
@@ -17,6 +17,19 @@ pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8], flags: libc::c_int) -> io::
 pub(crate) fn recv(fd: BorrowedFd<'_>, buffer: &mut [u8], flags: libc::c_int) -> io::Result<usize> {
     // SAFETY: the kernel writes at most buffer.len() bytes into `buffer`, and only initialised ones.
     check_length(unsafe { libc::recv(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), flags) })
+}
+
+/// Sets a socket option that is one int.
+pub(crate) fn set_option(
+    fd: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    let from = (&raw const value).cast();
+    // SAFETY: the kernel reads `length_of::<c_int>()` bytes from `value`, which outlives the call.
+    check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, from, length_of::<libc::c_int>()) })
+        .map(drop)
 }
 
 /// Reads a socket option into `value` and returns how many bytes of it the kernel knows.

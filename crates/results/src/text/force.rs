@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use haul_stats::ByteCount;
 use serde_json::Value as Json;
 
+use super::number::{Number, Scale};
 use super::wrap::{bound, label, paragraph};
 use super::{LONGEST_NAME, Layout, enumerate};
 use crate::record::{Document, Facts, Run, Status};
@@ -40,8 +41,8 @@ pub(super) fn show(out: &mut String, document: &Document, layout: Layout) {
         groups.iter().filter(|group| !group.is_empty() && !shared(group)).cloned().collect()
     };
     let both: Vec<String> = client.iter().filter(|group| shared(group)).cloned().collect();
-    let lines: [(&str, Vec<String>); 3] =
-        [("both", both), ("client", own(&client)), ("server", own(&server))];
+    let lines: [(&str, Vec<String>); 4] =
+        [("stream", modes(&runs)), ("both", both), ("client", own(&client)), ("server", own(&server))];
     if lines.iter().all(|(_, groups)| groups.is_empty()) {
         return;
     }
@@ -78,7 +79,11 @@ fn groups(document: &Document, runs: &[&Run], end: &str, facts: Option<&Facts>) 
         ],
         vec![
             text(runs, at("/socket/cc")).map(|cc| format!("cc {cc}")),
-            text(runs, at("/socket/mss")).map(|mss| format!("mss {mss}")),
+            text(runs, at("/socket/mss")).map(|mss| match asked(document, "mss_bytes") {
+                Some(asked) => format!("mss {asked} asked, {mss}"),
+                None => format!("mss {mss}"),
+            }),
+            text(runs, at("/socket/tos")).filter(|tos| tos != "0").map(|tos| format!("tos {tos}")),
             text(runs, at("/socket/nodelay")).map(|nodelay| format!("nodelay {nodelay}")),
         ],
         vec![
@@ -93,6 +98,41 @@ fn groups(document: &Document, runs: &[&Run], end: &str, facts: Option<&Facts>) 
         parts.into_iter().flatten().map(|part| bound(&part)).collect::<Vec<_>>().join(", ")
     };
     groups.map(joined).into()
+}
+
+/// A number that was asked for.
+fn asked(document: &Document, option: &str) -> Option<u64> {
+    document.options.requested.get(option).and_then(Json::as_u64)
+}
+
+/// How bytes were sent, received and paced, where that is not how they are by default.
+fn modes(runs: &[&Run]) -> Vec<String> {
+    let at = |path: &'static str| text(runs, move |run: &Run| run.effective.pointer(path).cloned());
+    let unless = |path, default: &str| at(path).filter(|value| value != default);
+    let numbers = |path| runs.iter().filter_map(move |run| run.effective.pointer(path)?.as_f64());
+    let rates =
+        (numbers("/rate/requested").collect::<Vec<_>>(), numbers("/rate/achieved").collect::<Vec<_>>());
+    let rate = match (rates.0.as_slice(), Number::of(&rates.1)) {
+        ([first, rest @ ..], Some(achieved)) if rest.iter().all(|other| other.total_cmp(first).is_eq()) => {
+            let asked = Number { mean: *first, stddev: None };
+            let scale = Scale::of("bit/s", &[asked, Number { stddev: None, ..achieved }]);
+            let [asked, achieved] = [asked, achieved].map(|number| scale.show(number.mean));
+            Some(format!("rate {asked} asked, {achieved} {} sent", scale.unit))
+        }
+        ([], _) => None,
+        _ => Some("rates of several values".to_owned()),
+    };
+    let modes = [
+        unless("/send_with", "write").map(|how| format!("sent with {how}")),
+        unless("/recv_with", "read").map(|how| {
+            let note = if how == "discard" { " (nothing is copied to user memory)" } else { "" };
+            format!("received with {how}{note}")
+        }),
+        unless("/send_offset_bytes", "0").map(|bytes| format!("send offset {bytes}")),
+        unless("/recv_offset_bytes", "0").map(|bytes| format!("receive offset {bytes}")),
+        rate,
+    ];
+    modes.into_iter().flatten().map(|part| bound(&part)).collect()
 }
 
 /// The different values of an option, in the order met.

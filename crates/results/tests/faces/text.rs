@@ -398,3 +398,26 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn ways_of_sending_receiving_and_pacing_that_are_not_the_default_are_shown_as_in_force() {
+    let runs = vec![run(0, cell(&[]), two_hosts(0.9987))];
+    let mut document = document(Kind::Stream, "haul stream 10.0.0.2 --rate 1G", runs);
+    assert!(!shown(&document, 140).contains("  stream "), "defaults are not worth a line");
+    let run = &mut document.runs[0].effective;
+    run["send_with"] = json!("sendfile");
+    run["recv_with"] = json!("discard");
+    run["send_offset_bytes"] = json!(0);
+    run["recv_offset_bytes"] = json!(17);
+    run["rate"] = json!({"requested": 1_000_000_000, "achieved": 998_700_000.0});
+    document.options.requested["mss_bytes"] = json!(1000);
+    let text = shown(&document, 240);
+    for part in [
+        "sent with sendfile; received with discard (nothing is copied to user memory); receive offset 17",
+        "rate 1.000 asked, 0.999 Gbit/s sent",
+        "mss 1000 asked, 1448",
+    ] {
+        assert!(text.contains(part), "'{part}' is missing from\n{text}");
+    }
+    assert!(!text.contains("send offset"));
+}

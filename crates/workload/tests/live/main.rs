@@ -1,102 +1,22 @@
 //! Real traffic between two ends of this crate: over loopback, and between the namespaces of a lab.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use haul_host::signal::{Signal, Stop};
-use haul_host::thread::{self, Tid};
+use haul_host::thread;
 use haul_stats::{ByteCount, Metric, Scope};
 use haul_wire::{Key, Trust};
 use haul_workload::server::{ServeEvent, ServeOptions, Server};
 use haul_workload::session::{Dial, Session};
-use haul_workload::{Direction, Payload, RunOutcome, StreamSpec, WorkloadError, readings};
+use haul_workload::{Direction, Payload, StreamSpec, WorkloadError, readings};
 
-/// Two CPUs carry one measurement at a time: side by side, these tests would measure each other.
-static ALONE: Mutex<()> = Mutex::new(());
+mod modes;
+mod serving;
 
-/// A server on loopback for the length of a test.
-struct Serving {
-    _alone: MutexGuard<'static, ()>,
-    addr: SocketAddr,
-    key: Key,
-    stop: Stop,
-    accepting: Tid,
-    thread: Option<JoinHandle<()>>,
-    events: Arc<Mutex<Vec<ServeEvent>>>,
-}
-
-impl Serving {
-    fn new(max_sessions: u32) -> Self {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = Key::from_random([7; 32]);
-        let options = ServeOptions {
-            key: Some(key.clone()),
-            allow_settings: false,
-            max_sessions,
-            journal: PathBuf::from("/nonexistent"),
-        };
-        let server = Server::bind((Ipv4Addr::LOCALHOST, 0).into()).expect("bind");
-        let addr = server.local_addr().expect("address");
-        let stop = Stop::never().expect("stop");
-        let events: Arc<Mutex<Vec<ServeEvent>>> = Arc::default();
-        let (seen, own) = (Arc::clone(&events), stop.clone());
-        let (tell, told) = std::sync::mpsc::channel();
-        let thread = std::thread::spawn(move || {
-            tell.send(thread::current_tid()).expect("tid");
-            server
-                .run(options, &own, Arc::new(move |event| seen.lock().expect("events").push(event.clone())))
-                .expect("serve");
-        });
-        let accepting = told.recv().expect("tid");
-        Self { _alone: alone, addr, key, stop, accepting, thread: Some(thread), events }
-    }
-
-    fn dial(&self) -> Dial {
-        Dial { addr: self.addr, trust: Trust::Key(self.key.clone()), label: "loopback".to_owned() }
-    }
-
-    fn session(&self) -> Session {
-        Session::connect(&self.dial(), &Stop::never().expect("stop")).expect("connect")
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        self.stop.request(Signal::Term);
-        if let Some(thread) = self.thread.take() {
-            let ended = thread.join();
-            if !std::thread::panicking() {
-                ended.expect("the server panicked");
-            }
-        }
-    }
-}
-
-fn quick() -> StreamSpec {
-    StreamSpec {
-        warmup: Duration::from_millis(50),
-        window: Duration::from_millis(200),
-        cc: Some("reno".to_owned()),
-        ..StreamSpec::default()
-    }
-}
-
-fn run(session: &mut Session, spec: &StreamSpec) -> RunOutcome {
-    let stop = Stop::never().expect("stop");
-    let outcome = session.stream(spec, &stop, &mut |_| {}).expect("run");
-    readings::validity(&outcome).expect("valid");
-    outcome
-}
-
-fn value(spec: &StreamSpec, outcome: &RunOutcome, metric: Metric, scope: Scope) -> f64 {
-    let (readings, _) = readings::of(spec, outcome);
-    let reading =
-        readings.iter().find(|r| r.metric == metric && r.scope == scope).expect("the reading is there");
-    reading.value.unwrap_or_else(|| panic!("{metric} {scope}: {:?}", reading.reason)).as_f64()
-}
+use serving::{ALONE, Serving, quick, run, value};
 
 #[test]
 fn both_ends_count_the_same_bytes_in_every_shape() {

@@ -1,0 +1,87 @@
+//! A socket's error queue, where the kernel tells what became of bytes sent with `MSG_ZEROCOPY`.
+//!
+//! Kernel: `Documentation/networking/msg_zerocopy.rst`; include/uapi/linux/errqueue.h.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::time::Duration;
+
+use super::{check, check_length};
+
+/// Room for a control message: `struct cmsghdr`, `struct sock_extended_err` and an IPv6 address are 16 + 16 + 28 bytes.
+#[repr(C, align(8))]
+struct Control([u8; 128]);
+
+/// `struct sock_extended_err` as far as a completion fills it in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ExtendedError {
+    pub(crate) errno: u32,
+    pub(crate) origin: u8,
+    pub(crate) code: u8,
+    pub(crate) info: u32,
+    pub(crate) data: u32,
+}
+
+/// The next entry of the error queue; `WouldBlock` where there is none.
+pub(crate) fn next_error(fd: BorrowedFd<'_>) -> io::Result<Option<ExtendedError>> {
+    let mut control = Control([0; 128]);
+    // SAFETY: zero is a value of every field of msghdr: null pointers, no lengths, no flags.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_control = (&raw mut control.0).cast();
+    message.msg_controllen = size_of::<Control>() as _;
+    // SAFETY: the kernel writes at most msg_controllen bytes into `control`, which outlives the call, and no payload,
+    // because there is no buffer for it.
+    check_length(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_ERRQUEUE) })?;
+    let filled = control.0.get(..message.msg_controllen as usize).unwrap_or(&control.0);
+    Ok(extended_error(filled))
+}
+
+/// Reads the first control message: a length of one machine word, level and type of 32 bits each, then the data.
+fn extended_error(control: &[u8]) -> Option<ExtendedError> {
+    const HEADER: usize = size_of::<libc::cmsghdr>();
+    const LEVEL: usize = size_of::<usize>();
+    let word = |at: usize| Some(u32::from_ne_bytes(*control.get(at..)?.first_chunk::<4>()?));
+    let byte = |at: usize| control.get(at).copied();
+    let kind = (word(LEVEL)?.cast_signed(), word(LEVEL + 4)?.cast_signed());
+    if kind != (libc::SOL_IP, libc::IP_RECVERR) && kind != (libc::SOL_IPV6, libc::IPV6_RECVERR) {
+        return None;
+    }
+    Some(ExtendedError {
+        errno: word(HEADER)?,
+        origin: byte(HEADER + 4)?,
+        code: byte(HEADER + 6)?,
+        info: word(HEADER + 8)?,
+        data: word(HEADER + 12)?,
+    })
+}
+
+/// Waits until the socket has an error or an entry in its error queue, which poll(2) reports unasked.
+pub(crate) fn wait_for_error(fd: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
+    let timeout_ms = libc::c_int::try_from(timeout.as_millis()).unwrap_or(libc::c_int::MAX);
+    let mut one = libc::pollfd { fd: fd.as_raw_fd(), events: 0, revents: 0 };
+    // SAFETY: `one` is a single pollfd, as the count says, and outlives the call.
+    let ready = check(unsafe { libc::poll(&raw mut one, 1, timeout_ms) })?;
+    Ok(ready > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_completion_is_read_from_its_place_in_the_control_message() {
+        let mut control = vec![0; 16];
+        control[8..12].copy_from_slice(&libc::SOL_IP.to_ne_bytes());
+        control[12..16].copy_from_slice(&libc::IP_RECVERR.to_ne_bytes());
+        control.extend([0, 0, 0, 0, 5, 0, 1, 0]);
+        control.extend(7_u32.to_ne_bytes());
+        control.extend(9_u32.to_ne_bytes());
+        let expected = ExtendedError { errno: 0, origin: 5, code: 1, info: 7, data: 9 };
+        assert_eq!(extended_error(&control), Some(expected));
+        for cut in 0..control.len() {
+            assert_eq!(extended_error(&control[..cut]), None, "cut at {cut}");
+        }
+        control[12] = 99;
+        assert_eq!(extended_error(&control), None, "a control message of another kind");
+    }
+}

@@ -1,0 +1,159 @@
+//! Sending pages of a file: sendfile, and splice through a pipe.
+//!
+//! The file lives in memory and is walked message by message. It cannot be stamped as a buffer is: its pages are what the
+//! receiver reads, on one kernel the very same ones, and nothing tells when it has. So what does not repeat is the file,
+//! and its length is a choice between two errors: a short one repeats, a long one comes from memory.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use haul_host::socket::{self, MemoryFile, Pipe};
+use haul_stats::ByteCount;
+use rand::{RngExt as _, SeedableRng as _, rngs::SmallRng};
+
+use super::{FRESH_SPAN, PAYLOAD_SEED, length};
+use crate::engine::{Moved, Ready, Work};
+use crate::error::Result;
+use crate::mode::SendWith;
+use crate::spec::Payload;
+
+/// How far apart flows begin in the file, so that no two of them send the same at the same time: whole pages.
+const APART: u64 = 5 << 20;
+
+/// The file that flows with this payload send: made once and kept until the last flow of it ends, because filling it
+/// takes tens of milliseconds.
+fn file_of(payload: Payload, message: ByteCount) -> Result<Arc<MemoryFile>> {
+    static LATEST: Mutex<Option<Arc<MemoryFile>>> = Mutex::new(None);
+    let span = match payload {
+        Payload::Repeat => message,
+        Payload::Stamped | Payload::Fresh => ByteCount(FRESH_SPAN as u64),
+    };
+    let mut latest = LATEST.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(file) = latest.as_ref().filter(|file| file.len() == span.0) {
+        return Ok(Arc::clone(file));
+    }
+    let mut noise = SmallRng::seed_from_u64(PAYLOAD_SEED);
+    let file = Arc::new(MemoryFile::new(span, |piece| noise.fill(piece))?);
+    *latest = Some(Arc::clone(&file));
+    Ok(file)
+}
+
+/// The sending side of one flow that sends a file.
+pub(crate) struct FileSending {
+    file: Arc<MemoryFile>,
+    /// Where the present message begins, and how much of it has gone.
+    at: u64,
+    sent: usize,
+    message: usize,
+    through: Option<Through>,
+}
+
+/// A pipe with what is left in it of the present message.
+struct Through {
+    pipe: Pipe,
+    held: usize,
+}
+
+impl FileSending {
+    /// Makes the file, and the pipe where `with` is splice, of flow `index`.
+    pub(crate) fn new(message: ByteCount, payload: Payload, with: SendWith, index: u32) -> Result<Self> {
+        let file = file_of(payload, message)?;
+        let size = length(message)?;
+        let through = match with {
+            SendWith::Splice => Some(Through { pipe: Pipe::new(size)?, held: 0 }),
+            SendWith::Write | SendWith::Sendfile | SendWith::Zerocopy => None,
+        };
+        let mut sending = Self { file, at: 0, sent: 0, message: size, through };
+        sending.go_to((u64::from(index) * APART) % sending.file.len());
+        Ok(sending)
+    }
+
+    /// Begins the next message at `at`, or at the start of the file where it does not fit.
+    fn go_to(&mut self, at: u64) {
+        self.sent = 0;
+        self.at = if at + self.message as u64 > self.file.len() { 0 } else { at };
+    }
+}
+
+impl Work for FileSending {
+    const READY: Ready = Ready::Writable;
+
+    #[inline]
+    fn step(&mut self, fd: BorrowedFd<'_>) -> io::Result<Moved> {
+        let (from, rest) = (self.at + self.sent as u64, self.message - self.sent);
+        let sent = match &mut self.through {
+            None => socket::sendfile(fd, &self.file, from, rest)?,
+            Some(Through { pipe, held }) => {
+                if *held == 0 {
+                    *held = pipe.fill(&self.file, from, rest.min(pipe.size()))?;
+                }
+                let sent = pipe.drain(fd, *held)?;
+                *held -= sent;
+                sent
+            }
+        };
+        if sent == 0 {
+            // The file is longer than any message and never cut short, so this cannot be its end.
+            return Err(io::Error::new(io::ErrorKind::WriteZero, "the kernel took no page of the file"));
+        }
+        self.sent += sent;
+        if self.sent >= self.message {
+            self.go_to(self.at + self.message as u64);
+        }
+        Ok(Moved::Bytes(sent as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::os::fd::AsFd as _;
+
+    #[test]
+    fn messages_walk_the_file_and_begin_anew_where_the_next_does_not_fit() {
+        let message = 48 << 20;
+        let mut sending =
+            FileSending::new(ByteCount(message), Payload::Stamped, SendWith::Sendfile, 1).expect("file");
+        assert_eq!(sending.at, APART);
+        sending.go_to(sending.at + message);
+        assert_eq!(sending.at, 0, "the second message does not fit behind the first");
+        let one = FileSending::new(ByteCount(4096), Payload::Repeat, SendWith::Sendfile, 3).expect("file");
+        assert_eq!((one.file.len(), one.at), (4096, 0));
+    }
+
+    #[test]
+    fn both_ways_send_the_bytes_of_the_file_in_its_order() {
+        let message = 100_000;
+        let whole = {
+            let mut noise = SmallRng::seed_from_u64(PAYLOAD_SEED);
+            let mut bytes = vec![0; 1 << 20];
+            noise.fill(bytes.as_mut_slice());
+            bytes
+        };
+        for with in [SendWith::Sendfile, SendWith::Splice] {
+            let mut sending = FileSending::new(ByteCount(message), Payload::Stamped, with, 0).expect("file");
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("listen");
+            let client = TcpStream::connect(listener.local_addr().expect("address")).expect("connect");
+            let (mut server, _) = listener.accept().expect("accept");
+            let reader = std::thread::spawn(move || {
+                let mut all = Vec::new();
+                server.read_to_end(&mut all).expect("read");
+                all
+            });
+            let mut total = 0;
+            while total < 5 * message {
+                let Moved::Bytes(bytes) = sending.step(client.as_fd()).expect("step") else {
+                    panic!("a blocking socket takes bytes")
+                };
+                total += bytes;
+            }
+            drop(client);
+            let got = reader.join().expect("reader");
+            assert_eq!(got.len() as u64, total, "{with}");
+            assert!(got == whole[..got.len()], "{with}: other bytes arrived");
+        }
+    }
+}
