@@ -309,7 +309,7 @@ fn taken(spec: &StreamSpec, outcome: &RunOutcome, stop: &Stop) -> Taken {
     } else if outcome.client.interrupted || outcome.server.interrupted {
         Ending::Invalid("the server ended the run before its time: was it stopped?".to_owned())
     } else {
-        readings::validity(outcome).map_or_else(Ending::Invalid, |()| Ending::Complete)
+        readings::validity(spec, outcome).map_or_else(Ending::Invalid, |()| Ending::Complete)
     };
     let (readings, doubts) = readings::of(spec, outcome);
     let effective: Json = readings::effective(spec, outcome);

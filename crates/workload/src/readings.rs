@@ -20,6 +20,9 @@ use crate::spec::StreamSpec;
 /// Least share of the window in which all flows must have been moving for their rates to be added.
 pub const MIN_OVERLAP: f64 = 0.95;
 
+/// Least share of the window asked for that must have been seen: what is left of a late opening is an accident.
+const LEAST_WINDOW: f64 = 0.5;
+
 /// Share of the tool's own ceiling above which a result says more about the tool than about the path.
 const CEILING_SHARE: f64 = 0.8;
 
@@ -43,7 +46,7 @@ const OTHER_LOAD: f64 = 0.25;
 const STEAL_SHARE: f64 = 0.02;
 
 /// Why a run that ended in order still gives no number.
-pub fn validity(outcome: &RunOutcome) -> Result<(), String> {
+pub fn validity(spec: &StreamSpec, outcome: &RunOutcome) -> Result<(), String> {
     for (end, report) in [("client", &outcome.client), ("server", &outcome.server)] {
         for (index, flow) in report.flows.iter().enumerate() {
             if let Some(fault) = &flow.fault {
@@ -54,6 +57,13 @@ pub fn validity(outcome: &RunOutcome) -> Result<(), String> {
     let receiver = outcome.receiver();
     if receiver.window().is_zero() {
         return Err("the run ended before its window opened: shorten --warmup or lengthen --time".to_owned());
+    }
+    if receiver.window() < spec.window.mul_f64(LEAST_WINDOW) {
+        return Err(format!(
+            "the receiver saw only {:.1?} of the window of {:?}: it was woken late; lengthen --time, or quieten the machine",
+            receiver.window(),
+            spec.window
+        ));
     }
     if receiver.window_bytes() == 0 {
         let total = receiver.total_bytes();

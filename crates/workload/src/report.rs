@@ -333,7 +333,7 @@ mod tests {
             let outcome = RunOutcome { client, server, clock_offset };
             let (readings, _) = readings::of(&spec, &outcome);
             prop_assert!(readings.iter().all(|r| r.value.is_none_or(|value| value.as_f64().is_finite())));
-            let _ = readings::validity(&outcome);
+            let _ = readings::validity(&spec, &outcome);
         }
     }
 

@@ -131,7 +131,10 @@ fn a_reader_who_left_is_told_from_a_full_disk() {
     for (kind, closed) in [(io::ErrorKind::BrokenPipe, true), (io::ErrorKind::StorageFull, false)] {
         let error = write(&one_run(Vec::new()), Broken(kind)).expect_err("nothing was taken");
         assert_eq!(error.is_closed_pipe(), closed, "{error}");
-        assert!(error.to_string().starts_with("writing the JSON document failed: "), "{error}");
+        assert!(
+            error.to_string().starts_with("the result could not be written to standard output: "),
+            "{error}"
+        );
     }
 }
 

@@ -102,7 +102,7 @@ pub(crate) fn move_bytes(session: &mut Session, spec: &StreamSpec) -> RunOutcome
 pub(crate) fn run(session: &mut Session, spec: &StreamSpec) -> RunOutcome {
     let stop = Stop::never().expect("stop");
     let outcome = session.stream(spec, &stop, &mut |_| {}).expect("run");
-    readings::validity(&outcome).expect("valid");
+    readings::validity(spec, &outcome).expect("valid");
     outcome
 }
 
