@@ -47,6 +47,9 @@ struct Args {
     /// Every way of sending and receiving against a bare loop of the same system calls, in place of the peers
     #[arg(long)]
     modes: bool,
+    /// What haul sends: 'repeat' to do exactly as the bare loop and the peers do
+    #[arg(long, default_value = "stamped")]
+    payload: String,
     /// The haul binary to measure; default: the one built beside this program
     #[arg(long)]
     haul: Option<PathBuf>,
@@ -120,7 +123,19 @@ impl Tool {
                     with(&binary, &["serve", "--listen", &at, "--open"]),
                     with(
                         &binary,
-                        &["stream", &at, "--open", "--warmup", "0ms", "--time", &run, "--format", "json"],
+                        &[
+                            "stream",
+                            &at,
+                            "--open",
+                            "--payload",
+                            &bench.payload,
+                            "--warmup",
+                            "0ms",
+                            "--time",
+                            &run,
+                            "--format",
+                            "json",
+                        ],
                     ),
                 )
             }
@@ -156,6 +171,7 @@ struct Bench {
     haul: PathBuf,
     lab: VethLab,
     span: Duration,
+    payload: String,
 }
 
 /// A process that does not outlive its handle.
@@ -189,7 +205,7 @@ fn run(args: &Args) -> Result<()> {
     ensure!(haul.exists(), "{} is not built: cargo build --release -p haul", haul.display());
     let lab = VethLab::build(VethOptions::default()).context("cannot build the lab (are you root?)")?;
     let (span, rounds) = if args.quick { (0.3, 1) } else { (args.span, args.rounds) };
-    let bench = Bench { own, haul, lab, span: Duration::from_secs_f64(span) };
+    let bench = Bench { own, haul, lab, span: Duration::from_secs_f64(span), payload: args.payload.clone() };
     if !args.modes {
         bench.overheads(if args.quick { 3 } else { 10 })?;
     }

@@ -287,7 +287,7 @@ pub(crate) enum Way {
 
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// One buffer, a fresh count written into every 1,408 bytes before each send: no full packet repeats
+    /// One buffer, a fresh count written into every 16 KiB before each send: no 32 KiB repeat
     Stamped,
     /// 64 MiB of random bytes, walked
     Fresh,

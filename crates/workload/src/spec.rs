@@ -56,8 +56,8 @@ pub enum Direction {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Payload {
-    /// One random buffer, with a fresh 64-bit count written into every 1,408 bytes of it before each send: no full
-    /// packet's payload repeats, and the source stays in cache as it does for a program that has just made its data.
+    /// One random buffer, with a fresh 64-bit count written into every 16 KiB of it before each send: no 32 KiB of
+    /// payload repeat, and the source stays in cache as it does for a program that has just made its data.
     #[default]
     Stamped,
     /// 64 MiB of random data, walked: nothing repeats within that span, and the source comes from memory or the last
