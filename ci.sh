@@ -57,7 +57,10 @@ user() {
 }
 
 # The benchmark as a test of itself: short, its figures not judged (a shared machine is too noisy for that).
-bench() { cargo run --quiet --release --locked -p haul-bench -- --quick; }
+bench() {
+    cargo build --quiet --release --locked -p haul -p haul-bench
+    target/release/haul-bench --quick
+}
 
 steps=("$@")
 [ ${#steps[@]} -gt 0 ] || steps=(setup fmt lint layers test user fuzz doc deny bench)
