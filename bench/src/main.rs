@@ -296,7 +296,7 @@ impl Bench {
         let (server, client) = commands(seconds);
         let cpu = |cpu: &str| pinned.then(|| cpu.parse::<CpuList>()).transpose();
         let _server = start(&self.lab.server, server, cpu("1")?)?;
-        std::thread::sleep(Duration::from_millis(100));
+        self.await_listener()?;
         let mut client = start(&self.lab.client, client, cpu("0")?)?;
         std::thread::sleep(SETTLE);
         let (bytes, busy, at) = (self.received()?, HostCpu::read()?, clock::now());
@@ -313,6 +313,27 @@ impl Bench {
             gbit_per_s: bytes as f64 * 8.0 / elapsed.as_secs_f64() / 1e9,
             cpu_s_per_gb: busy.as_secs_f64() / (bytes as f64 / 1e9),
         })
+    }
+
+    /// Waits until a server listens: how long that takes differs by tool and by what else the machine does.
+    fn await_listener(&self) -> Result<()> {
+        const LONGEST: Duration = Duration::from_secs(5);
+        // Address and port in hexadecimal, and state 0A: listening (proc(5), net/tcp).
+        let port = format!(":{PORT:04X} ");
+        let until = clock::now().after(LONGEST);
+        while clock::now() < until {
+            let tables = self.lab.server.run(|| {
+                ["tcp", "tcp6"].map(|table| {
+                    fs::read_to_string(format!("/proc/thread-self/net/{table}")).unwrap_or_default()
+                })
+            })?;
+            let listens = |line: &str| line.contains(&port) && line.split_whitespace().nth(3) == Some("0A");
+            if tables.iter().any(|table| table.lines().any(listens)) {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        bail!("its server did not listen within {LONGEST:?}")
     }
 
     /// Bytes the server's interface has received.
