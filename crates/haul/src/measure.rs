@@ -48,7 +48,7 @@ const DEMONSTRATION: Demonstration<'static> = Demonstration {
             "the question of your choice: any NIC feature, or workload options as in opt.message=1K",
         ),
         ("haul stream lab --cc reno --message 1K..256K*2", "one stream over the sizes of its messages"),
-        ("haul serve, and on another host: haul stream THIS-HOST --key KEY", "a real network"),
+        ("haul serve, and on another host: HAUL_KEY=KEY haul stream THIS-HOST", "a real network"),
     ],
 };
 
