@@ -95,13 +95,25 @@ impl LiveRig {
             })?;
             match tried {
                 Ok(made) => return Ok(made),
-                Err(error) => last = Some(error),
+                Err(error) => last = Some(self.with_the_servers_reason(error)),
             }
         }
         Err(last.unwrap_or_else(|| LabError::Setup {
             what: format!("a session with {}", self.topology.target()),
             why: "the target has no address".to_owned(),
         }))
+    }
+
+    /// A server of this process that let the connection go without a word has said why to its owner: to us.
+    fn with_the_servers_reason(&self, error: LabError) -> LabError {
+        let wordless =
+            matches!(&error, LabError::Workload(WorkloadError::Control { .. } | WorkloadError::Lost { .. }));
+        match wordless.then(|| self.topology.turned_away()).flatten() {
+            Some(why) => {
+                LabError::Setup { what: "a session with the server of this process".to_owned(), why }
+            }
+            None => error,
+        }
     }
 
     /// Runs `work` with the session, where the client lives. A failure that leaves the session's state in doubt ends it.

@@ -10,7 +10,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use haul_host::veth_lab::{VethLab, VethOptions};
 use haul_stats::ByteCount;
 use haul_wire::{Key, Trust};
 use haul_workload::WorkloadError;
-use haul_workload::server::{DEFAULT_PORT, ServeOptions, Server};
+use haul_workload::server::{DEFAULT_PORT, ServeEvent, ServeOptions, Server};
 use haul_workload::session::Dial;
 use rand::TryRng as _;
 
@@ -151,6 +151,8 @@ fn lab_options(options: &str) -> Result<Target, String> {
 /// A server thread of this process.
 struct Resident {
     stop: Stop,
+    /// Why it turned a connection away last: a server short of descriptors may have none left to say so to its client.
+    turned_away: Arc<Mutex<Option<String>>>,
     thread: Option<JoinHandle<Result<(), WorkloadError>>>,
 }
 
@@ -185,8 +187,20 @@ impl Resident {
         }?;
         let stop = Stop::never()?;
         let server_stop = stop.clone();
-        // What it has to say concerns this process's own client, which is told by its session.
-        let work = move || server.run(options, &server_stop, Arc::new(|_| {}));
+        let turned_away = Arc::<Mutex<Option<String>>>::default();
+        let noted = Arc::clone(&turned_away);
+        // All else it has to say concerns this process's own client, which is told by its session.
+        let observe = move |event: &ServeEvent| {
+            if let ServeEvent::TurnedAway { reason, .. } = event {
+                *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.clone());
+            }
+        };
+        let died = Arc::clone(&turned_away);
+        let work = move || {
+            server.run(options, &server_stop, Arc::new(observe)).inspect_err(|error| {
+                *died.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+            })
+        };
         let thread = match netns {
             Some(netns) => netns.spawn(SERVER_THREAD, work)?,
             None => thread::Builder::new().name(SERVER_THREAD.to_owned()).spawn(work).map_err(|error| {
@@ -197,7 +211,7 @@ impl Resident {
             })?,
         };
         Ok((
-            Self { stop, thread: Some(thread) },
+            Self { stop, turned_away, thread: Some(thread) },
             Dial { addr, trust: Trust::Key(key), label: label.to_owned() },
         ))
     }
@@ -293,6 +307,21 @@ impl Topology {
         match &self.lab {
             Some(lab) => Ok(lab.client.run(work)?),
             None => Ok(work()),
+        }
+    }
+
+    /// Why the server of this process turned a connection away, if it did since this was last asked. A server that could
+    /// not even start closes its door a moment before it says so.
+    pub(crate) fn turned_away(&self) -> Option<String> {
+        const MOMENT: Duration = Duration::from_millis(100);
+        let noted = &self.resident.as_ref()?.turned_away;
+        let until = clock::now().after(MOMENT);
+        loop {
+            let reason = noted.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if reason.is_some() || clock::now() >= until {
+                return reason;
+            }
+            thread::sleep(Duration::from_millis(1));
         }
     }
 

@@ -60,12 +60,23 @@ pub(crate) struct Conversation<R: Role> {
 
 impl<R: Role> Conversation<R> {
     pub(crate) fn new(socket: TcpStream, session: Session<R>, peer: String) -> Result<Self> {
+        let epoll = Self::prepare(&socket)?;
+        Ok(Self::over(socket, epoll, session, peer))
+    }
+
+    /// All of [`Conversation::new`] that can fail: the socket stays with the caller, who can say why before it closes.
+    pub(crate) fn prepare(socket: &TcpStream) -> Result<Epoll> {
         let fault = |error| WorkloadError::os("prepare", "the control connection", error);
         socket.set_nonblocking(true).map_err(fault)?;
         socket.set_nodelay(true).map_err(fault)?;
         let epoll = Epoll::new(1 + WATCHED)?;
         epoll.add(socket.as_fd(), 0, Interest::READ)?;
-        Ok(Self {
+        Ok(epoll)
+    }
+
+    /// A conversation over a socket that has been prepared.
+    pub(crate) fn over(socket: TcpStream, epoll: Epoll, session: Session<R>, peer: String) -> Self {
+        Self {
             socket,
             session,
             peer,
@@ -74,7 +85,7 @@ impl<R: Role> Conversation<R> {
             established: false,
             events: VecDeque::new(),
             failed: false,
-        })
+        }
     }
 
     pub(crate) fn peer(&self) -> &str {

@@ -41,8 +41,8 @@ pub(super) fn start(
     let own = Arc::clone(shared);
     let started = std::thread::Builder::new().name("haul-session".to_owned()).spawn(move || {
         let shared = own;
-        let talk = match Conversation::new(stream, *session, format!("client {from}")) {
-            Ok(talk) => talk,
+        let talk = match Conversation::<Server>::prepare(&stream) {
+            Ok(epoll) => Conversation::over(stream, epoll, *session, format!("client {from}")),
             Err(error) => return shared.turn_away(from, error.to_string()),
         };
         serve(&shared, talk, from);
@@ -63,8 +63,11 @@ fn serve(shared: &Shared, mut talk: Conversation<Server>, from: SocketAddr) {
         Ok(Some(session)) => session,
         Ok(None) => return talk.finish(),
         Err(error) => {
-            talk.finish();
-            return shared.turn_away(from, error.to_string());
+            shared.turn_away(from, error.to_string());
+            // Whoever can still be told is told; a client that broke the order is past that.
+            let text = format!("it cannot serve you now: {error}");
+            let _ = talk.send(&Message::Refused { reason: Refusal::Limit, text });
+            return talk.finish();
         }
     };
     let ended = session.converse(&mut talk);
