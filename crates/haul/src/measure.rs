@@ -26,7 +26,7 @@ use haul_results::text::{self, Demonstration, Layout, Style, Width};
 use haul_results::{ResultsError, json};
 use haul_stats::Decide;
 use haul_wire::Trust;
-use haul_workload::StreamSpec;
+use haul_workload::RunSpec;
 
 use crate::cli::{self, Content, Format, Output, Way, Workload};
 use crate::key;
@@ -134,8 +134,8 @@ fn confidence(level: f64) -> Result<f64, LabError> {
 }
 
 /// The workload's specification, and the axes of its sweep: an option with one value is no axis.
-fn workload(args: &Workload) -> Result<(StreamSpec, Vec<Axis>), LabError> {
-    let mut spec = StreamSpec {
+fn workload(args: &Workload) -> Result<(RunSpec, Vec<Axis>), LabError> {
+    let mut spec = RunSpec {
         nodelay: args.nodelay,
         cc: args.cc.clone(),
         direction: match args.direction {
@@ -154,7 +154,7 @@ fn workload(args: &Workload) -> Result<(StreamSpec, Vec<Axis>), LabError> {
         warmup: args.warmup,
         window: args.time,
         interval: args.interval,
-        ..StreamSpec::default()
+        ..RunSpec::default()
     };
     // Before the options that are set by name, or the first of them would be blamed for another.
     spec.check().map_err(haul_workload::WorkloadError::from)?;

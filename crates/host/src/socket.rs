@@ -8,7 +8,7 @@
 //! `net.core.wmem_max`).
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ mod buffer;
 mod epoll;
 mod facts;
 mod file;
+pub mod udp;
 mod zerocopy;
 
 pub use buffer::PageBuffer;
@@ -118,8 +119,8 @@ fn tcp(address: SocketAddr) -> Result<Socket> {
 
 impl Requested {
     /// Sets everything requested on an accepted connection, which took over only what its listener had.
-    pub fn apply_to(&self, stream: &TcpStream) -> Result<()> {
-        self.apply(&SockRef::from(stream))
+    pub fn apply_to(&self, connection: &impl std::os::fd::AsFd) -> Result<()> {
+        self.apply(&SockRef::from(connection))
     }
 
     /// Sets everything requested on an open socket. Buffers are clamped by the kernel in silence:
@@ -191,6 +192,16 @@ fn set_tos(socket: &Socket, tos: u8) -> Result<()> {
 pub fn set_user_timeout(socket: &impl std::os::fd::AsFd, length: Duration) -> Result<()> {
     let set = SockRef::from(socket).set_tcp_user_timeout(Some(length));
     set.named("set TCP_USER_TIMEOUT to", || format!("{} ms", length.as_millis()))
+}
+
+/// `shutdown(2)`: nothing more is sent, or received, or both; whoever is blocked in a call of it wakes.
+pub fn shutdown(fd: BorrowedFd<'_>, how: Shutdown) -> io::Result<()> {
+    SockRef::from(&fd).shutdown(how)
+}
+
+/// Whether calls on the socket wait.
+pub fn set_nonblocking(fd: BorrowedFd<'_>, nonblocking: bool) -> io::Result<()> {
+    SockRef::from(&fd).set_nonblocking(nonblocking)
 }
 
 /// How a call of [`recv()`] behaves.

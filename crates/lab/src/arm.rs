@@ -8,7 +8,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use haul_host::settings::Setting;
-use haul_workload::StreamSpec;
+use haul_workload::RunSpec;
 
 use crate::error::LabError;
 use crate::option;
@@ -29,7 +29,7 @@ impl Arm {
     ///
     /// # Errors
     /// [`LabError::Option`] where an option cannot take its value.
-    pub fn specify(&self, base: &StreamSpec) -> Result<StreamSpec, LabError> {
+    pub fn specify(&self, base: &RunSpec) -> Result<RunSpec, LabError> {
         let mut spec = base.clone();
         for (key, value) in &self.options {
             option::assign(&mut spec, key, value)?;
@@ -145,7 +145,7 @@ mod tests {
             assert_eq!(again, arm, "{text} came back as {arm}");
         }
         let arm: Arm = "mix:opt.pin=0,1,opt.message=1K".parse().unwrap();
-        let spec = arm.specify(&StreamSpec::default()).unwrap();
+        let spec = arm.specify(&RunSpec::default()).unwrap();
         assert_eq!((spec.message.0, spec.pin), (1024, option::pin("0,1").unwrap()));
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use haul_host::thread::{self, CpuList};
 use haul_stats::{ByteCount, Decide};
-use haul_workload::{Pin, StreamSpec};
+use haul_workload::{Pin, RunSpec};
 
 use crate::arm::Arm;
 use crate::error::LabError;
@@ -30,14 +30,14 @@ const PAIRS: u32 = 10;
 /// # Errors
 /// None: the parts are constant and tried by a test.
 pub fn plan(seed: u64) -> Result<Plan, LabError> {
-    let spec = StreamSpec {
+    let spec = RunSpec {
         message: ByteCount(128 << 10),
         // bbr, the default of some hosts, paces a veth to a fifth of what it carries and would hide the copies.
         cc: Some("reno".to_owned()),
         warmup: Duration::from_millis(200),
         window: Duration::from_secs(1),
         pin: apart(),
-        ..StreamSpec::default()
+        ..RunSpec::default()
     };
     let arms = vec!["off:nic.tx-nocache-copy=off".parse::<Arm>()?, "on:nic.tx-nocache-copy=on".parse()?];
     let rules =

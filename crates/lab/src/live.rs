@@ -19,7 +19,7 @@ use haul_wire::Trust;
 use haul_workload::readings;
 use haul_workload::report::{EndReport, IntervalReport, RunOutcome};
 use haul_workload::session::Session;
-use haul_workload::{StreamSpec, WorkloadError};
+use haul_workload::{RunSpec, WorkloadError};
 use serde_json::{Value as Json, json};
 
 use crate::error::LabError;
@@ -217,7 +217,7 @@ impl Rig for LiveRig {
 
     fn stream(
         &mut self,
-        spec: &StreamSpec,
+        spec: &RunSpec,
         stop: &Stop,
         on_interval: &mut (dyn FnMut(&Interval) + Send),
     ) -> Result<Taken, LabError> {
@@ -315,7 +315,7 @@ fn intervals(outcome: &RunOutcome) -> Vec<Interval> {
     slices.map(|(index, report)| interval(report, receiver.window_start, again(index))).collect()
 }
 
-fn taken(spec: &StreamSpec, outcome: &RunOutcome, stop: &Stop) -> Taken {
+fn taken(spec: &RunSpec, outcome: &RunOutcome, stop: &Stop) -> Taken {
     let ending = if stop.requested().is_some() && (outcome.client.interrupted || outcome.server.interrupted) {
         Ending::Interrupted
     } else if outcome.client.interrupted || outcome.server.interrupted {

@@ -8,12 +8,12 @@ use haul_host::thread::CpuList;
 use haul_stats::ByteCount;
 use haul_stats::units::UnitError;
 use haul_workload::mode::NoSuchMode;
-use haul_workload::{Direction, Payload, Pin, StreamSpec};
+use haul_workload::{Direction, Payload, Pin, RunSpec};
 
 use crate::error::LabError;
 
 /// How one option takes its value; the error says what would have been right.
-type Set = fn(&mut StreamSpec, &str) -> Result<(), String>;
+type Set = fn(&mut RunSpec, &str) -> Result<(), String>;
 
 /// Every option an arm can set: its name, what it takes, and how.
 const OPTIONS: &[(&str, &str, Set)] = &[
@@ -90,13 +90,13 @@ pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
     OPTIONS.iter().map(|&(name, takes, _)| (name, takes))
 }
 
-/// Sets one option of `spec` by its name. Whether the whole can be run is for [`StreamSpec::check`] to say, once every
+/// Sets one option of `spec` by its name. Whether the whole can be run is for [`RunSpec::check`] to say, once every
 /// option is set: a rate may want a message that is named after it.
 ///
 /// # Errors
 /// [`LabError::Option`] lists the names where `key` is none of them, and says what the option takes where `value` is not
 /// that.
-pub fn assign(spec: &mut StreamSpec, key: &str, value: &str) -> Result<(), LabError> {
+pub fn assign(spec: &mut RunSpec, key: &str, value: &str) -> Result<(), LabError> {
     let bad = |why: String| LabError::Option { key: key.to_owned(), value: value.to_owned(), why };
     let Some((_, _, set)) = OPTIONS.iter().find(|(name, ..)| *name == key) else {
         let known = names().map(|(name, _)| name).collect::<Vec<_>>().join(", ");
@@ -115,7 +115,7 @@ pub fn assign(spec: &mut StreamSpec, key: &str, value: &str) -> Result<(), LabEr
 /// # Errors
 /// As [`assign`], and where no other option could make it right.
 pub fn try_alone(key: &str, value: &str) -> Result<(), LabError> {
-    let mut spec = StreamSpec::default();
+    let mut spec = RunSpec::default();
     assign(&mut spec, key, value)?;
     match spec.check() {
         Err(error) if !error.depends_on_others() => {
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn every_option_is_set_by_its_name() {
-        let mut spec = StreamSpec::default();
+        let mut spec = RunSpec::default();
         for (key, value) in [
             ("message", "1K"),
             ("flows", "4"),
@@ -221,7 +221,7 @@ mod tests {
         }
         assert_eq!(
             spec,
-            StreamSpec {
+            RunSpec {
                 message: ByteCount(1024),
                 flows: 4,
                 sndbuf: Some(ByteCount(64 << 10)),
@@ -237,7 +237,7 @@ mod tests {
                 rate: Some(BitRate(2_500_000_000)),
                 mss: Some(1000),
                 tos: Some(184),
-                ..StreamSpec::default()
+                ..RunSpec::default()
             }
         );
         for (key, value) in [

@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use haul_stats::{ByteCount, Cell as Levels, CellValue, Decide, schedule};
-use haul_workload::{Direction, Payload, StreamSpec};
+use haul_workload::{Direction, Payload, RunSpec};
 use rand::TryRng as _;
 use serde_json::{Map, Value as Json, json};
 
@@ -57,7 +57,7 @@ pub struct Cell {
     /// The levels by factor, as the record names them.
     pub levels: Levels,
     /// The workload at these levels, before an arm changes it.
-    pub spec: StreamSpec,
+    pub spec: RunSpec,
 }
 
 /// One run to be made.
@@ -115,7 +115,7 @@ impl Plan {
     ///
     /// # Errors
     /// What of it cannot be run.
-    pub fn stream(spec: &StreamSpec, axes: &[Axis], rules: Rules) -> Result<Self, LabError> {
+    pub fn stream(spec: &RunSpec, axes: &[Axis], rules: Rules) -> Result<Self, LabError> {
         if rules.null {
             return Err(LabError::Plan(
                 "--null repeats the first arm, and there is no arm: give --arm".to_owned(),
@@ -129,7 +129,7 @@ impl Plan {
     /// # Errors
     /// What of it cannot be run or compared.
     pub fn compare(
-        spec: &StreamSpec,
+        spec: &RunSpec,
         axes: &[Axis],
         mut arms: Vec<Arm>,
         rules: Rules,
@@ -169,7 +169,7 @@ impl Plan {
         Self::build(spec, axes, arms, rules)
     }
 
-    fn build(spec: &StreamSpec, axes: &[Axis], arms: Vec<Arm>, rules: Rules) -> Result<Self, LabError> {
+    fn build(spec: &RunSpec, axes: &[Axis], arms: Vec<Arm>, rules: Rules) -> Result<Self, LabError> {
         if rules.repeats == 0 {
             return Err(LabError::Plan("it has no runs: give --runs or --pairs at least 1".to_owned()));
         }
@@ -266,7 +266,7 @@ impl Plan {
     ///
     /// # Errors
     /// None for a slot of this plan: the options were tried as it was built.
-    pub fn specify(&self, slot: Slot) -> Result<StreamSpec, LabError> {
+    pub fn specify(&self, slot: Slot) -> Result<RunSpec, LabError> {
         let spec = &self.cells[slot.cell].spec;
         slot.arm.map_or_else(|| Ok(spec.clone()), |arm| self.arms[arm].specify(spec))
     }
@@ -285,7 +285,7 @@ impl Plan {
 }
 
 /// Whether two arms ask for the same: same settings in any order, same workload.
-fn alike(spec: &StreamSpec, arm: &Arm, other: &Arm) -> Result<bool, LabError> {
+fn alike(spec: &RunSpec, arm: &Arm, other: &Arm) -> Result<bool, LabError> {
     let settings = |arm: &Arm| {
         let mut texts: Vec<String> = arm.settings.iter().map(ToString::to_string).collect();
         texts.sort();
@@ -295,7 +295,7 @@ fn alike(spec: &StreamSpec, arm: &Arm, other: &Arm) -> Result<bool, LabError> {
 }
 
 /// Every combination of the axes' values, the last axis turning fastest.
-fn cells(spec: &StreamSpec, axes: &[Axis], overridden: &dyn Fn(&str) -> bool) -> Result<Vec<Cell>, LabError> {
+fn cells(spec: &RunSpec, axes: &[Axis], overridden: &dyn Fn(&str) -> bool) -> Result<Vec<Cell>, LabError> {
     let mut cells = vec![Cell { levels: Levels::new(), spec: spec.clone() }];
     for axis in axes {
         if cells.len().saturating_mul(axis.values.len()) > MAX_VALUES {
@@ -369,7 +369,7 @@ fn order(cells: usize, arms: usize, rules: &Rules) -> Vec<Vec<Slot>> {
     order
 }
 
-fn requested(spec: &StreamSpec, axes: &[Axis], arms: &[Arm], rules: &Rules) -> Json {
+fn requested(spec: &RunSpec, axes: &[Axis], arms: &[Arm], rules: &Rules) -> Json {
     let size = |size: Option<ByteCount>| size.map_or(json!("auto"), |size| json!(size.0));
     let mut map = Map::new();
     let mut put = |key: &str, value: Json| {
@@ -444,7 +444,7 @@ mod tests {
     }
 
     fn compare(texts: &[&str], null: bool) -> Result<Plan, LabError> {
-        Plan::compare(&StreamSpec::default(), &[], arms(texts), rules(10, null))
+        Plan::compare(&RunSpec::default(), &[], arms(texts), rules(10, null))
     }
 
     #[test]
@@ -469,14 +469,14 @@ mod tests {
     fn a_swept_option_cannot_be_set_by_an_arm_as_well() {
         let axes = [Axis::parse("message", "1K,2K").unwrap()];
         let error =
-            Plan::compare(&StreamSpec::default(), &axes, arms(&["a:", "b:opt.message=4K"]), rules(1, false))
+            Plan::compare(&RunSpec::default(), &axes, arms(&["a:", "b:opt.message=4K"]), rules(1, false))
                 .unwrap_err();
         assert!(error.to_string().contains("take opt.message out of the arm"), "{error}");
     }
 
     #[test]
     fn options_that_mend_each_other_are_checked_together() {
-        let slow = StreamSpec { rate: Some(BitRate(1_000_000)), ..StreamSpec::default() };
+        let slow = RunSpec { rate: Some(BitRate(1_000_000)), ..RunSpec::default() };
         let error = Plan::stream(&slow, &[], rules(1, false)).unwrap_err();
         assert!(error.exit() == 2 && error.to_string().contains("--message"), "{error}");
         let axes = [Axis::parse("message", "1K,2K").unwrap()];
@@ -492,7 +492,7 @@ mod tests {
     #[test]
     fn offsets_and_the_segment_size_are_axes_with_their_unit() {
         let axes = ["send-offset", "recv-offset", "mss"].map(|name| Axis::parse(name, "100,200").unwrap());
-        let plan = Plan::stream(&StreamSpec::default(), &axes, rules(1, false)).unwrap();
+        let plan = Plan::stream(&RunSpec::default(), &axes, rules(1, false)).unwrap();
         assert_eq!(plan.cells().len(), 8);
         let cell = &plan.cells()[5];
         for (factor, value) in [("send_offset_bytes", 200), ("recv_offset_bytes", 100), ("mss_bytes", 200)] {
@@ -511,7 +511,7 @@ mod tests {
 
     #[test]
     fn too_many_runs_and_cells_are_refused_before_any_is_made() {
-        let spec = StreamSpec::default();
+        let spec = RunSpec::default();
         let wide = [Axis::parse("message", "1..200").unwrap(), Axis::parse("flows", "1..200").unwrap()];
         assert!(Plan::stream(&spec, &wide, rules(1, false)).unwrap_err().to_string().contains("cells"));
         let one = [Axis::parse("message", "1..200").unwrap()];
@@ -527,7 +527,7 @@ mod tests {
     #[test]
     fn a_sweep_made_once_keeps_the_order_given() {
         let axes = [Axis::parse("message", "1K,4K").unwrap(), Axis::parse("flows", "1,2").unwrap()];
-        let plan = Plan::stream(&StreamSpec::default(), &axes, rules(1, false)).unwrap();
+        let plan = Plan::stream(&RunSpec::default(), &axes, rules(1, false)).unwrap();
         let seen: Vec<_> = plan
             .order()
             .iter()
@@ -544,7 +544,7 @@ mod tests {
     fn every_block_runs_every_cell_and_arm_once_with_the_arms_adjacent_and_balanced() {
         let axes = [Axis::parse("message", "1K,2K,4K").unwrap()];
         let texts = ["a:", "b:nic.tso=on"];
-        let plan = Plan::compare(&StreamSpec::default(), &axes, arms(&texts), rules(12, true)).unwrap();
+        let plan = Plan::compare(&RunSpec::default(), &axes, arms(&texts), rules(12, true)).unwrap();
         assert_eq!((plan.arms().len(), plan.runs()), (3, 12 * 3 * 3));
         let mut firsts: BTreeMap<(usize, usize), u32> = BTreeMap::new();
         let mut seen = BTreeSet::new();
@@ -564,7 +564,7 @@ mod tests {
     fn the_order_follows_from_the_stored_seed_alone() {
         let with_seed = |seed| {
             let rules = Rules { repeats: 8, null: true, seed, ..Rules::default() };
-            Plan::compare(&StreamSpec::default(), &[], arms(&["a:", "b:nic.tso=on"]), rules).unwrap()
+            Plan::compare(&RunSpec::default(), &[], arms(&["a:", "b:nic.tso=on"]), rules).unwrap()
         };
         assert_eq!(with_seed(3).order(), with_seed(3).order());
         assert!((4..20).any(|seed| with_seed(seed).order() != with_seed(3).order()));

@@ -8,7 +8,7 @@ use haul_host::settings::Setting;
 use haul_host::signal::Stop;
 use haul_results::record::{Environment, Interval};
 use haul_stats::{Doubt, MonoNanos, Reading};
-use haul_workload::StreamSpec;
+use haul_workload::RunSpec;
 use serde_json::Value as Json;
 
 use crate::error::LabError;
@@ -68,7 +68,7 @@ pub trait Rig {
     /// Makes one run with new connections.
     fn stream(
         &mut self,
-        spec: &StreamSpec,
+        spec: &RunSpec,
         stop: &Stop,
         on_interval: &mut (dyn FnMut(&Interval) + Send),
     ) -> Result<Taken, LabError>;

@@ -17,4 +17,4 @@ pub mod units;
 pub use compare::{Comparison, Decide, Verdict};
 pub use doubt::{Doubt, DoubtId};
 pub use reading::{Better, Cell, CellValue, Metric, Reading, Scope, Value};
-pub use units::{BitRate, ByteCount, MonoNanos};
+pub use units::{BitRate, ByteCount, MonoNanos, PerSecond};

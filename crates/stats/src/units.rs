@@ -25,6 +25,9 @@ pub enum UnitError {
     /// A rate of 2^64 bit/s or more.
     #[error("'{0}' is too large a rate: it must be below 2^64 bit/s")]
     RateOverflow(String),
+    /// Not a number of events per second.
+    #[error("'{0}' is not a number per second: write it as 100/s, or with an SI suffix as in 2.5K/s")]
+    PerSecond(String),
     /// Not a duration.
     #[error("'{0}' is not a duration: write the unit, as in 10s, 500ms or 2m")]
     Duration(String),
@@ -128,6 +131,29 @@ impl fmt::Display for BitRate {
     }
 }
 
+/// Events per second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PerSecond(pub u64);
+
+impl FromStr for PerSecond {
+    type Err = UnitError;
+
+    /// `100/s`, `1000`, `2.5K/s`, `1M`: whole events only.
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let bad = || UnitError::PerSecond(text.to_owned());
+        let count = text.strip_suffix("/s").unwrap_or(text);
+        count.parse::<BitRate>().map(|rate| Self(rate.0)).map_err(|_| bad())
+    }
+}
+
+impl fmt::Display for PerSecond {
+    /// The shortest exact form in whole units: `1000` prints as `1K/s`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}/s", BitRate(self.0)))
+    }
+}
+
 /// An instant of `CLOCK_MONOTONIC`, in nanoseconds since the clock's own start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -183,6 +209,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn events_per_second_are_whole() {
+        for (text, count) in [("100/s", 100), ("1000", 1000), ("2.5K/s", 2500), ("1M", 1_000_000)] {
+            let read: PerSecond = text.parse().unwrap();
+            assert_eq!(read.0, count, "{text}");
+            assert_eq!(read.to_string().parse(), Ok(read));
+        }
+        for text in ["", "/s", "-1/s", "1/m", "0.5/s", "x"] {
+            assert_eq!(text.parse::<PerSecond>(), Err(UnitError::PerSecond(text.to_owned())));
+        }
+    }
 
     #[test]
     fn sizes_are_binary_and_exact() {

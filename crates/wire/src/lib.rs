@@ -56,7 +56,7 @@ pub mod secure;
 pub mod session;
 
 pub use error::WireError;
-pub use hello::{DataHello, Foreign, HELLO_LEN, Token, Versions};
+pub use hello::{DataHello, Foreign, HELLO_LEN, Hello, Token, Versions};
 pub use ladder::{Now, Phase, Side};
 pub use message::{Body, FlowIndex, Message, Refusal, RunId};
 pub use secure::{Key, Trust};

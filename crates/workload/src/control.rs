@@ -20,8 +20,9 @@ use haul_wire::{Event, Message, Now, WireError};
 
 use crate::error::{Result, WorkloadError};
 
-/// Descriptors a pump can watch beside the connection.
-const WATCHED: usize = 2;
+/// Descriptors a pump can watch beside the connection: a stop request, or a session's bell and the server's stop, and a
+/// bell for each leg.
+const WATCHED: usize = 5;
 
 /// The longest wait for any one answer. The session's own deadlines are shorter where it has one; a peer that only
 /// repeats that it is alive must not hold us beyond all of them.
@@ -163,7 +164,7 @@ impl<R: Role> Conversation<R> {
                     peer: self.peer.clone(),
                     phase: "waiting for its answer",
                     reason: format!("it says that it is alive, and nothing else, for {ANSWER_LIMIT:?}"),
-                    partial: None,
+                    partial: Vec::new(),
                 });
             }
             self.pump(Some(clock::now().after(STOP_LOOK)))?;
@@ -262,7 +263,7 @@ impl<R: Role> Conversation<R> {
             peer: self.peer.clone(),
             phase: "talking on the control connection",
             reason: error.to_string(),
-            partial: None,
+            partial: Vec::new(),
         }
     }
 
@@ -280,7 +281,7 @@ impl<R: Role> Conversation<R> {
                         peer: self.peer.clone(),
                         phase: "on the control connection",
                         reason: source.to_string(),
-                        partial: None,
+                        partial: Vec::new(),
                     }
                 }
                 source => WorkloadError::Control { peer: self.peer.clone(), source },

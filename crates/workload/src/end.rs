@@ -7,27 +7,26 @@
 //! At each edge the counters are read first, with the clock beside them, and the CPU figures directly after, in the
 //! same order at both edges, so that what the reading itself costs falls outside or cancels.
 
+use std::fmt;
 use std::io;
-use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use haul_host::clock;
 use haul_host::probe::cpu::HostCpu;
-use haul_host::socket::{self, Requested, SocketFacts, TcpFacts};
+use haul_host::socket::{Requested, SocketFacts, TcpFacts};
 use haul_host::thread::{self, ThreadTime};
 use haul_stats::MonoNanos;
 
-use crate::ceiling;
-use crate::engine::Engine;
+use crate::engine::{Crew, Engine, Manner};
 use crate::error::Result;
-use crate::mode::SendWith;
+use crate::legs::Flows;
 use crate::pace::Bucket;
 use crate::recorder::Recorder;
-use crate::report::{EndReport, FlowReport, HostId, IntervalReport, Role, ThreadReport, ZerocopyReport};
-use crate::spec::{Direction, StreamSpec};
-use crate::stream::{FileSending, Receiving, Sending, Tally, ZerocopySending};
+use crate::report::{Detail, EndReport, FlowReport, HostId, IntervalReport, Role, ThreadReport};
+use crate::spec::{RunSpec, Transport, Workload};
+use crate::{connect, datagram, exchange, stream};
 
 /// How long data still in flight at the end may take to arrive. Four megabytes at 50 Mbit/s take 0.7 s.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
@@ -41,13 +40,55 @@ fn overrun(window: Duration) -> Duration {
 /// Share of the window by which a sender may end early before it counts as a fault of the flow.
 const EARLY_END: f64 = 0.05;
 
+/// How long nothing may arrive before those who follow and cannot be told to end are taken to have all there is.
+const QUIET: Duration = Duration::from_millis(250);
+
+/// The same once the other end has said that it is done: what is still on its way is microseconds, or a slow path, behind.
+const QUIET_AFTER_LEAVE: Duration = Duration::from_millis(50);
+
 /// CPU figures at an edge of the window.
 #[derive(Debug)]
 struct Edge {
     host: haul_host::Result<HostCpu>,
     threads: Vec<haul_host::Result<ThreadTime>>,
     retransmits: Vec<Option<u64>>,
-    zerocopy: ZerocopyReport,
+}
+
+/// What a workload keeps beside the engine's counters, read by the thread that watches the clock. Each mark is a snapshot
+/// the ledger takes for itself.
+pub(crate) trait Ledger: Send + fmt::Debug {
+    /// The window opens.
+    fn open(&mut self) {}
+
+    /// The window closes, and with it the last interval.
+    fn close(&mut self) {}
+
+    /// The flows are over: what is to be said.
+    fn detail(&mut self) -> Detail {
+        Detail::Plain
+    }
+}
+
+/// The ledger of a workload whose counters say it all.
+#[derive(Debug)]
+pub(crate) struct NoLedger;
+
+impl Ledger for NoLedger {}
+
+/// The workers of one end of a leg, and what they keep.
+pub(crate) struct Workers {
+    pub(crate) engine: Engine,
+    pub(crate) ledger: Box<dyn Ledger>,
+    /// Rate of the loop itself, bytes per second, where it was measured.
+    pub(crate) ceiling: Option<f64>,
+}
+
+/// Since when nothing has arrived.
+#[derive(Debug)]
+struct Quiet {
+    since: MonoNanos,
+    units: u64,
+    longest: Duration,
 }
 
 /// One end of one run.
@@ -63,11 +104,15 @@ pub(crate) struct End {
     recorder: Option<Recorder>,
     opening: Option<Edge>,
     closing: Option<Edge>,
-    /// One for each flow that sends without a copy.
-    tallies: Vec<Arc<Tally>>,
+    ledger: Box<dyn Ledger>,
     tcp: Vec<Option<TcpFacts>>,
     sockets: Vec<Option<SocketFacts>>,
-    bytes: Vec<u64>,
+    units: Vec<u64>,
+    /// Whether the run is over when so much has been moved, and not at a time.
+    by_amount: bool,
+    /// Whether an end of the peer's cannot be seen in the socket itself.
+    needs_quiet: bool,
+    quiet: Option<Quiet>,
     stop_at: Option<MonoNanos>,
     drain_until: Option<MonoNanos>,
     drained: bool,
@@ -76,27 +121,20 @@ pub(crate) struct End {
 }
 
 impl End {
-    /// Starts this end's workers on connected sockets, one per flow, and leaves them at the gate.
-    pub(crate) fn prepare(
-        spec: &StreamSpec,
-        client: bool,
-        sockets: Vec<TcpStream>,
-        host: HostId,
-    ) -> Result<Self> {
-        let role = if client == (spec.direction == Direction::Send) { Role::Sender } else { Role::Receiver };
-        let copies = role == Role::Sender && spec.send_with == SendWith::Write;
-        let ceiling =
-            if copies { ceiling::of(spec.message, spec.send_offset, spec.payload).ok() } else { None };
-        let tallies: Vec<Arc<Tally>> = if role == Role::Sender && spec.send_with == SendWith::Zerocopy {
-            sockets.iter().map(|_| Arc::default()).collect()
-        } else {
-            Vec::new()
+    /// Starts this end's workers, and leaves them at the gate.
+    pub(crate) fn prepare(spec: &RunSpec, client: bool, flows: Flows, host: HostId) -> Result<Self> {
+        let role = Role::of(spec, client);
+        let end = Ends { spec, client, role };
+        let Workers { engine, ledger, ceiling } = match (spec.workload, spec.transport) {
+            (Workload::Stream, Transport::Tcp) => stream::workers(end, flows)?,
+            (Workload::Stream, Transport::Udp) => datagram::workers(end, flows)?,
+            (Workload::Rr, _) => exchange::workers(end, flows)?,
+            (Workload::Crr, _) => connect::workers(end, flows)?,
         };
-        let engine = workers(spec, client, role, sockets, tallies.clone())?;
         let flows = engine.sockets().len();
         Ok(Self {
             host,
-            requested: spec.sockets(),
+            requested: spec.sockets(client),
             role,
             window: spec.window,
             warmup: spec.warmup,
@@ -105,16 +143,25 @@ impl End {
             recorder: None,
             opening: None,
             closing: None,
-            tallies,
+            ledger,
             tcp: vec![None; flows],
             sockets: vec![None; flows],
-            bytes: Vec::with_capacity(flows),
+            units: Vec::with_capacity(flows),
+            by_amount: spec.bytes.is_some(),
+            needs_quiet: !role.leads()
+                && (spec.transport == Transport::Udp || spec.workload == Workload::Crr),
+            quiet: None,
             stop_at: None,
             drain_until: None,
             drained: false,
             interrupted: false,
             ceiling,
         })
+    }
+
+    /// Whether the headline is counted at this end.
+    pub(crate) fn counts(&self) -> bool {
+        self.role.counts()
     }
 
     /// Lets the flows go at `at`.
@@ -126,7 +173,22 @@ impl End {
 
     /// When [`End::tick`] must be called next.
     pub(crate) fn wake_at(&self) -> Option<MonoNanos> {
-        self.recorder.as_ref().and_then(Recorder::next).or(self.stop_at).or(self.drain_until)
+        let next = self.recorder.as_ref().and_then(Recorder::next).or(self.stop_at);
+        let look = || self.quiet.as_ref().map(|_| clock::now().after(QUIET_AFTER_LEAVE));
+        next.or_else(look).or(self.drain_until)
+    }
+
+    /// The other end has said that it is done: nothing more will be asked, or sent.
+    pub(crate) fn peer_is_done(&mut self) {
+        if self.needs_quiet {
+            let units = self.count();
+            self.quiet = Some(Quiet { since: clock::now(), units, longest: QUIET_AFTER_LEAVE });
+        }
+    }
+
+    fn count(&mut self) -> u64 {
+        self.engine.units(&mut self.units);
+        self.units.iter().sum()
     }
 
     /// Readable when a flow has ended.
@@ -158,29 +220,37 @@ impl End {
         if let Some(recorder) =
             self.recorder.as_mut().filter(|recorder| cut || recorder.next().is_some_and(|due| due <= now))
         {
-            self.engine.bytes(&mut self.bytes);
+            self.engine.units(&mut self.units);
             // TCP_INFO takes the socket's lock: with intervals it is read at each look, otherwise at the edges only.
-            let retransmits = (self.role == Role::Sender && self.interval.is_some())
+            let retransmits = (self.role != Role::Receiver && self.interval.is_some())
                 .then(|| retransmits(&self.engine).into_iter().sum::<Option<u64>>())
                 .flatten();
             // Woken so late that the flows had ended meanwhile: what follows their end is not part of the window.
-            let at = ended.filter(|&ended| ended >= recorder.closes() && ended < now).unwrap_or(now);
+            let over = |ended: &MonoNanos| self.by_amount || *ended >= recorder.closes();
+            let at = ended.filter(|ended| over(ended) && *ended < now).unwrap_or(now);
             let seen = if cut {
-                recorder.cut(at, &self.bytes, retransmits)
+                recorder.cut(at, &self.units, retransmits)
             } else {
-                recorder.look(at, &self.bytes, retransmits)
+                recorder.look(at, &self.units, retransmits)
             };
             interval = seen.interval;
             if seen.opened {
+                self.ledger.open();
                 self.opening = Some(self.edge());
             }
             if seen.closed {
+                self.ledger.close();
                 self.closing = Some(self.edge());
                 self.note_sockets();
                 self.stop_at = Some(now.after(if cut { Duration::ZERO } else { overrun(self.window) }));
                 self.drain_until = Some(now.after(DRAIN_LIMIT));
+                if self.needs_quiet {
+                    let units = self.units.iter().sum();
+                    self.quiet = Some(Quiet { since: now, units, longest: QUIET });
+                }
             }
         }
+        self.listen_for_quiet(now);
         if self.stop_at.is_some_and(|at| at <= now) {
             self.engine.stop();
             self.stop_at = None;
@@ -192,15 +262,26 @@ impl End {
         interval
     }
 
+    /// Ends those who follow where the peer's leave may have been lost, or cannot be seen.
+    fn listen_for_quiet(&mut self, now: MonoNanos) {
+        if self.quiet.is_none() || self.stop_at.is_some() {
+            return;
+        }
+        let units = self.count();
+        let Some(quiet) = &mut self.quiet else { return };
+        if quiet.units != units {
+            (quiet.units, quiet.since) = (units, now);
+        } else if now.since(quiet.since) >= quiet.longest {
+            self.engine.hang_up();
+            self.quiet = None;
+        }
+    }
+
     fn edge(&self) -> Edge {
         Edge {
             host: HostCpu::read(),
             threads: self.engine.workers().map(|worker| thread::cpu_time(worker.tid)).collect(),
-            retransmits: if self.role == Role::Sender { retransmits(&self.engine) } else { Vec::new() },
-            zerocopy: self.tallies.iter().fold(ZerocopyReport::default(), |sum, tally| {
-                let (completed, copied) = tally.get();
-                ZerocopyReport { completed: sum.completed + completed, copied: sum.copied + copied }
-            }),
+            retransmits: if self.role == Role::Receiver { Vec::new() } else { retransmits(&self.engine) },
         }
     }
 
@@ -234,22 +315,22 @@ impl End {
         if !over {
             self.engine.abort();
         }
-        self.engine.bytes(&mut self.bytes);
+        self.engine.units(&mut self.units);
         let start = MonoNanos::default();
         let recorder = self
             .recorder
             .take()
-            .unwrap_or_else(|| Recorder::new(start, Duration::ZERO, Duration::ZERO, None, self.bytes.len()));
+            .unwrap_or_else(|| Recorder::new(start, Duration::ZERO, Duration::ZERO, None, self.units.len()));
         let (window_start, window_end) = recorder.window();
         let mut flows: Vec<FlowReport> = recorder
             .flows()
             .iter()
             .enumerate()
             .map(|(index, marks)| FlowReport {
-                total_bytes: self.bytes[index],
-                window_bytes: marks.window_bytes(),
+                total: self.units[index],
+                window: marks.window_units(),
                 first: marks.first,
-                last: (self.bytes[index] > 0).then_some(window_end),
+                last: (self.units[index] > 0).then_some(window_end),
                 socket: self.sockets[index].clone(),
                 tcp: self.tcp[index].clone(),
                 window_retransmits: self.retransmits_of(index),
@@ -270,7 +351,7 @@ impl End {
             }
             _ => (None, Some("the window never opened".to_owned())),
         };
-        let (threads, zerocopy) = (self.threads(), self.zerocopy());
+        let (threads, detail) = (self.threads(), self.ledger.detail());
         EndReport {
             host: self.host.clone(),
             role: self.role,
@@ -284,17 +365,9 @@ impl End {
             drained: self.drained,
             interrupted: self.interrupted,
             shared_server: false,
-            zerocopy,
+            detail,
             ceiling: self.ceiling,
         }
-    }
-
-    /// The difference of the two edges. A flow's two counters are not read at one instant, hence the last bound.
-    fn zerocopy(&self) -> Option<ZerocopyReport> {
-        let (then, now) = (self.opening.as_ref()?.zerocopy, self.closing.as_ref()?.zerocopy);
-        let completed = now.completed.saturating_sub(then.completed);
-        let copied = now.copied.saturating_sub(then.copied).min(completed);
-        (!self.tallies.is_empty()).then_some(ZerocopyReport { completed, copied })
     }
 
     fn retransmits_of(&self, flow: usize) -> Option<u64> {
@@ -325,7 +398,7 @@ impl End {
 
     /// What the end of a flow means: nothing where it came in order.
     fn fault(&self, at: MonoNanos, error: Option<&io::Error>, closes: MonoNanos) -> Option<String> {
-        if self.interrupted {
+        if self.interrupted || (self.by_amount && error.is_none()) {
             return None;
         }
         if let Some(error) = error {
@@ -339,34 +412,25 @@ impl End {
     }
 }
 
-/// Starts the workers of one end, each with the work that its role and mode are.
-fn workers(
-    spec: &StreamSpec,
-    client: bool,
-    role: Role,
-    sockets: Vec<TcpStream>,
-    tallies: Vec<Arc<Tally>>,
-) -> Result<Engine> {
-    let pin = spec.pin_of(client);
-    let StreamSpec { message, payload, flows, send_with, recv_with, send_offset, recv_offset, .. } = *spec;
-    if role == Role::Receiver {
-        return Engine::prepare(sockets, pin, None, move |_| Receiving::new(message, recv_offset, recv_with));
-    }
-    let bucket = spec.rate.map(|rate| Bucket::new(rate, flows));
-    let bucket = bucket.as_ref();
-    match send_with {
-        SendWith::Write => Engine::prepare(sockets, pin, bucket, move |flow| {
-            Sending::new(message, send_offset, payload, flow)
-        }),
-        SendWith::Sendfile | SendWith::Splice => Engine::prepare(sockets, pin, bucket, move |flow| {
-            FileSending::new(message, payload, send_with, flow)
-        }),
-        SendWith::Zerocopy => {
-            sockets.iter().try_for_each(socket::enable_zerocopy)?;
-            Engine::prepare(sockets, pin, bucket, move |flow| {
-                let tally = tallies.get(flow as usize).map(Arc::clone).unwrap_or_default();
-                ZerocopySending::new(message, send_offset, payload, (flow, flows), tally)
-            })
+/// One end of a leg, as its workers are made for it.
+#[derive(Clone, Copy)]
+pub(crate) struct Ends<'a> {
+    pub(crate) spec: &'a RunSpec,
+    pub(crate) client: bool,
+    pub(crate) role: Role,
+}
+
+impl<'a> Ends<'a> {
+    /// What the engine needs to know of it, for workers that wait in this manner.
+    pub(crate) fn crew(self, sockets: Vec<Arc<OwnedFd>>, bucket: Option<&'a Bucket>, manner: Manner) -> Crew<'a> {
+        let manner = if self.spec.spin { Manner::Spin } else { manner };
+        Crew {
+            sockets,
+            pin: self.spec.pin_of(self.client),
+            threads: self.spec.threads,
+            lanes: None,
+            bucket,
+            manner,
         }
     }
 }

@@ -4,18 +4,18 @@
 //! A worker with one flow blocks in its system call, which is the bare loop and nothing more; a worker with several
 //! waits in epoll and gives each ready flow one step, so that no flow starves another. Counters are single-writer
 //! and relaxed, one cache line each: the sampling thread reads them while the workers run, and nothing in the loop
-//! waits for output or a lock, nor for a clock unless a rate was asked for.
+//! waits for output or a lock, nor for a clock unless a rate or a latency was asked for.
 //!
 //! ```text
 //! prepare ── workers make buffers, pin themselves ──▶ at the gate ── open(at) ──▶ sleep until at ──▶ step, step, …
-//!     senders stop at the flag and half-close; receivers stop at the end of the stream;
+//!     who leads (a sender, a requester) stops at the flag and takes leave; who follows stops at that leave;
 //!     a socket shut down under either (a frozen peer, a spent deadline) ends the call it is blocked in;
 //!     then they wait to be dismissed, because the CPU time of a thread that is gone cannot be read.
 //! ```
 
 use std::io;
-use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
@@ -23,6 +23,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use haul_host::clock;
+use haul_host::socket::{self, Interest};
 use haul_host::thread::{self, CpuList, Tid};
 use haul_stats::MonoNanos;
 
@@ -33,37 +34,102 @@ mod shift;
 
 use shift::{Flow, Shift};
 
-/// What a flow waits for before its next step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ready {
-    Readable,
-    Writable,
-}
-
 /// What a step did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Moved {
-    /// So many bytes were completed.
-    Bytes(u64),
+    /// So much was completed, in the workload's own unit: bytes of a stream, transactions of an exchange.
+    Units(u64),
     /// Nothing: the flow waits for an entry in its socket's error queue, not for room or data.
     Waits,
-    /// The peer has closed its side.
+    /// The peer has taken leave.
     End,
 }
 
-/// One flow's share of a workload.
+/// Which flow a work is for, and which worker's it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) flow: u32,
+    pub(crate) lane: usize,
+}
+
+/// One flow's share of a workload. `fd` is the flow's socket throughout, unless the work has one of its own.
 pub(crate) trait Work: Send + 'static {
-    /// What the flow waits for. Who waits to write is a sender: it ends at the stop flag, by half-closing.
-    const READY: Ready;
+    /// Whether it leads: waits for the common start, ends at the stop flag, and takes leave. Who follows is in its call
+    /// before the start, and ends when its peer does.
+    const LEADS: bool;
+
+    /// What its threads are called, as `top -H` shows them.
+    const NAME: &'static str;
+
+    /// How long after the last step the leave is taken: datagrams still under way must not be overtaken by it.
+    const LEAVE_AFTER: Duration = Duration::ZERO;
+
+    /// Begins, at the start: what is in flight before anything has come back.
+    fn begin(&mut self, _fd: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Does one system call's worth of work.
     fn step(&mut self, fd: BorrowedFd<'_>) -> io::Result<Moved>;
+
+    /// What it waits for before its next step, among other flows.
+    fn interest(&self) -> Interest {
+        if Self::LEADS { Interest::WRITE } else { Interest::READ }
+    }
+
+    /// When it wants a step although its socket is not ready.
+    fn due(&self) -> Option<MonoNanos> {
+        None
+    }
+
+    /// Whether the descriptor to wait on is another than before the last step: the next connection of a flow that
+    /// makes many. The old one is closed, or need not be waited for.
+    fn turned(&mut self) -> bool {
+        false
+    }
+
+    /// The descriptor to wait on, where it is not the flow's own.
+    fn own_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Takes in what the kernel says in the socket's error queue while the flow is held back; false where that was
     /// nothing, so that the event was the end of the connection.
     fn settle(&mut self, _fd: BorrowedFd<'_>) -> bool {
         false
     }
+
+    /// Tells the peer that nothing more will come.
+    fn leave(&mut self, fd: BorrowedFd<'_>) {
+        // An error here is the same broken connection that the step has reported.
+        let _ = socket::shutdown(fd, Shutdown::Write);
+    }
+}
+
+/// How a worker waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// In the system call itself where it has one flow, in epoll where it has several.
+    Block,
+    /// In epoll also for one flow: it has to look after a clock as well, or must never block in a send.
+    Epoll,
+    /// Not at all: it asks again and again.
+    Spin,
+}
+
+/// What an engine is made of.
+pub(crate) struct Crew<'a> {
+    /// The flows' sockets, by flow.
+    pub(crate) sockets: Vec<Arc<OwnedFd>>,
+    /// The CPUs of the workers, one each in turn.
+    pub(crate) pin: Option<&'a CpuList>,
+    /// How many workers; as many as there are CPUs to run on where it is not said, and never more than flows.
+    pub(crate) threads: Option<u32>,
+    /// The worker of each flow, where it is not simply the next one in turn.
+    pub(crate) lanes: Option<Vec<usize>>,
+    /// Every flow's pace.
+    pub(crate) bucket: Option<&'a Bucket>,
+    pub(crate) manner: Manner,
 }
 
 /// A flow's counter, alone on its cache line (and the line the prefetcher pulls in with it).
@@ -74,8 +140,8 @@ pub(crate) struct Counter(AtomicU64);
 impl Counter {
     /// Adds what was completed. There is one writer, so a load and a store do, without a locked instruction.
     #[inline]
-    fn add(&self, bytes: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
+    pub(crate) fn add(&self, units: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed) + units, Ordering::Relaxed);
     }
 
     pub(crate) fn get(&self) -> u64 {
@@ -168,7 +234,7 @@ pub(crate) struct Worker {
 /// The running workers of one end of one run. Dropping it ends them.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    sockets: Vec<Arc<TcpStream>>,
+    sockets: Vec<Arc<OwnedFd>>,
     counters: Vec<Arc<Counter>>,
     workers: Vec<(usize, Worker)>,
     threads: Vec<JoinHandle<()>>,
@@ -185,27 +251,26 @@ const READY_LIMIT: Duration = Duration::from_secs(5);
 
 impl Engine {
     /// Starts the workers and waits until each stands at the gate, its buffers written. `work` makes a flow's share on
-    /// the thread that will run it; every flow gets a `bucket` of its own, where there is one.
+    /// the thread that will run it; every flow gets a bucket of its own, where there is one.
     pub(crate) fn prepare<W: Work>(
-        sockets: Vec<TcpStream>,
-        pin: Option<&CpuList>,
-        bucket: Option<&Bucket>,
-        work: impl Fn(u32) -> Result<W> + Send + Sync + 'static,
+        crew: Crew<'_>,
+        work: impl Fn(Place) -> Result<W> + Send + Sync + 'static,
     ) -> Result<Self> {
-        let lanes = sockets.len().min(match pin {
-            Some(cpus) => cpus.cpus().len(),
-            None => thread::affinity_of_current()?.cpus().len(),
-        });
-        let sockets: Vec<Arc<TcpStream>> = sockets.into_iter().map(Arc::new).collect();
+        let Crew { sockets, pin, threads, lanes: by_flow, bucket, manner } = crew;
+        let usual = match (threads, pin) {
+            (Some(threads), _) => threads as usize,
+            (None, Some(cpus)) => cpus.cpus().len(),
+            (None, None) => thread::affinity_of_current()?.cpus().len(),
+        };
+        let lanes = usual.clamp(1, sockets.len().max(1));
         let counters: Vec<Arc<Counter>> = sockets.iter().map(|_| Arc::default()).collect();
         let (gate, stop) = (Arc::new(Gate::default()), Arc::new(AtomicBool::new(false)));
         let (ends_tx, ends) = mpsc::channel();
-        let (bell, ring) =
-            UnixStream::pair().map_err(|error| WorkloadError::os("create", "the workers' bell", error))?;
-        bell.set_nonblocking(true)
-            .map_err(|error| WorkloadError::os("prepare", "the workers' bell", error))?;
-        ring.set_nonblocking(true)
-            .map_err(|error| WorkloadError::os("prepare", "the workers' bell", error))?;
+        let fault = |error| WorkloadError::os("create", "the workers' bell", error);
+        let (bell, ring) = UnixStream::pair().map_err(fault)?;
+        bell.set_nonblocking(true).map_err(fault)?;
+        ring.set_nonblocking(true).map_err(fault)?;
+        let ring = Arc::new(ring);
         let mut engine = Self {
             sockets,
             counters,
@@ -221,36 +286,37 @@ impl Engine {
         let work = Arc::new(work);
         let (ready_tx, ready) = mpsc::channel();
         for lane in 0..lanes {
-            let mine: Vec<usize> = (lane..engine.sockets.len()).step_by(lanes).collect();
-            for &index in &mine {
-                // One flow blocks in its call; several share an epoll and must not.
-                engine.sockets[index]
-                    .set_nonblocking(mine.len() > 1)
+            let lane_of = |flow: usize| match &by_flow {
+                Some(by_flow) => by_flow.get(flow).map_or(0, |&lane| lane % lanes),
+                None => flow % lanes,
+            };
+            let mine: Vec<usize> = (0..engine.sockets.len()).filter(|&flow| lane_of(flow) == lane).collect();
+            let manner = if manner == Manner::Block && mine.len() > 1 { Manner::Epoll } else { manner };
+            let mut shares = Vec::with_capacity(mine.len());
+            for index in mine {
+                let socket = Arc::clone(&engine.sockets[index]);
+                socket::set_nonblocking(socket.as_fd(), manner != Manner::Block)
                     .map_err(|error| WorkloadError::os("prepare", "a data socket", error))?;
+                shares.push((index, socket, Arc::clone(&engine.counters[index])));
             }
-            let shares: Vec<_> = mine
-                .iter()
-                .map(|&index| {
-                    (index, Arc::clone(&engine.sockets[index]), Arc::clone(&engine.counters[index]))
-                })
-                .collect();
             let dismissal = Arc::clone(&engine.dismissal);
             let (gate, stop, ends, ready) =
                 (Arc::clone(&engine.gate), Arc::clone(&engine.stop), ends_tx.clone(), ready_tx.clone());
-            let bell =
-                ring.try_clone().map_err(|error| WorkloadError::os("create", "the workers' bell", error))?;
-            let (work, bucket) = (Arc::clone(&work), bucket.cloned());
-            let cpu: Option<CpuList> = pin.map(|pin| pin.cpus().iter().copied().skip(lane).take(1).collect());
+            let (bell, work, bucket) = (Arc::clone(&ring), Arc::clone(&work), bucket.cloned());
+            let cpu: Option<CpuList> = pin.map(|pin| {
+                let cpus = pin.cpus();
+                cpus.iter().copied().skip(lane % cpus.len().max(1)).take(1).collect()
+            });
             let thread = std::thread::Builder::new()
-                .name(format!("haul-{}-{lane}", if W::READY == Ready::Writable { "send" } else { "recv" }))
+                .name(format!("haul-{}-{lane}", W::NAME))
                 .spawn(move || {
                     let made = begin(cpu.as_ref()).and_then(|()| {
                         shares
                             .into_iter()
                             .map(|(index, socket, counter)| {
                                 let flow = u32::try_from(index).unwrap_or(u32::MAX);
-                                let bucket = bucket.clone();
-                                Ok(Flow { index, socket, counter, work: work(flow)?, bucket })
+                                let (work, bucket) = (work(Place { flow, lane })?, bucket.clone());
+                                Ok(Flow { index, socket, counter, work, bucket })
                             })
                             .collect::<Result<Vec<_>>>()
                     });
@@ -258,7 +324,7 @@ impl Engine {
                         Ok(flows) => {
                             let _ =
                                 ready.send(Ok((lane, thread::current_tid(), thread::affinity_of_current())));
-                            Shift { flows, gate, stop, ends, bell }.run();
+                            Shift { flows, gate, stop, ends, bell, manner }.run();
                             dismissal.wait();
                         }
                         Err(error) => drop(ready.send(Err(error))),
@@ -283,7 +349,7 @@ impl Engine {
         self.gate.set(Opening::At(at));
     }
 
-    /// Asks senders to stop.
+    /// Asks those who lead to stop.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -292,19 +358,24 @@ impl Engine {
     pub(crate) fn abort(&self) {
         self.stop();
         self.gate.set(Opening::Never);
+        self.hang_up();
+    }
+
+    /// Ends those who follow and whose peers cannot tell them to: everything that was to come has come.
+    pub(crate) fn hang_up(&self) {
         for socket in &self.sockets {
             // A socket the peer has already reset cannot be shut down again, and need not be.
-            let _ = socket.shutdown(Shutdown::Both);
+            let _ = socket::shutdown(socket.as_fd(), Shutdown::Both);
         }
     }
 
-    /// Cumulative bytes of each flow.
-    pub(crate) fn bytes(&self, into: &mut Vec<u64>) {
+    /// What each flow has completed so far, in the workload's unit.
+    pub(crate) fn units(&self, into: &mut Vec<u64>) {
         into.clear();
         into.extend(self.counters.iter().map(|counter| counter.get()));
     }
 
-    pub(crate) fn sockets(&self) -> &[Arc<TcpStream>] {
+    pub(crate) fn sockets(&self) -> &[Arc<OwnedFd>] {
         &self.sockets
     }
 

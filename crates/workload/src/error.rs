@@ -60,8 +60,8 @@ pub enum WorkloadError {
         phase: &'static str,
         /// How it showed.
         reason: String,
-        /// What this end had seen of the run.
-        partial: Option<Box<EndReport>>,
+        /// What this end had seen of the run, by leg.
+        partial: Vec<EndReport>,
     },
     /// The other end could not do its part.
     #[error("the {peer} could not {call}: {reason}")]

@@ -5,8 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::report::HostId;
-use crate::spec::StreamSpec;
+use crate::report::{EndReport, HostId, IntervalReport};
+use crate::spec::RunSpec;
 
 /// Body of `opened`: who the server is and what it lets a client do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -15,9 +15,25 @@ pub(crate) struct Welcome {
     pub(crate) settings_allowed: bool,
 }
 
-/// Body of `prepare`.
+/// Body of `prepare`: what is to be run. The legs follow from it, at both ends alike ([`RunSpec::legs`]).
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(tag = "workload", rename_all = "lowercase")]
-pub(crate) enum Prepare {
-    Stream(StreamSpec),
+pub(crate) struct Prepare {
+    pub(crate) spec: RunSpec,
 }
+
+/// Body of `prepared`: where the flows that are made during the run go, by leg and flow.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Prepared {
+    /// Ports of the listeners of a `crr` leg, one for each flow; empty for other legs.
+    pub(crate) ports: Vec<Vec<u16>>,
+}
+
+/// Body of `interval`.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Interval {
+    pub(crate) leg: usize,
+    pub(crate) interval: IntervalReport,
+}
+
+/// Body of `report`: the server's half of each leg.
+pub(crate) type Reports = Vec<EndReport>;

@@ -1,10 +1,13 @@
 //! From what two ends saw to numbers that cannot be misread.
 //!
 //! Pure: two [`EndReport`]s in, readings and doubts out. The rules are those a sceptic would ask for.
-//! The headline is the receiver's bytes over the receiver's own elapsed time. CPU is the whole host's where the ends
-//! are on two kernels; where they share one (the same boot id) the whole is shown once and the ends are told apart by
-//! the time of their threads, never both counted twice. Service demand divides by payload *received*: what was only
-//! handed to a kernel has not been moved. [`validity`] says when a run must not become a number at all.
+//! The headline is the count of the end that knows (the receiver's bytes, the requester's answers) over that end's own
+//! elapsed time. CPU is the whole host's where the ends are on two kernels; where they share one (the same boot id) the
+//! whole is shown once and the ends are told apart by the time of their threads, never both counted twice. Service
+//! demand divides by what has *arrived*: what was only handed to a kernel has not been moved. [`validity`] says when a
+//! run must not become a number at all.
+//!
+//! What all workloads share is here; what is one workload's own is in the module named after it.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -13,27 +16,18 @@ use haul_host::socket::TcpFacts;
 use haul_stats::{Doubt, DoubtId, Metric, MonoNanos, Reading, Scope};
 use serde_json::json;
 
-use crate::mode::{RecvWith, SendWith};
 use crate::report::{EndReport, Role, RunOutcome, ThreadReport};
-use crate::spec::StreamSpec;
+use crate::spec::{RunSpec, Transport, Workload};
+
+mod datagram;
+mod exchange;
+mod stream;
 
 /// Least share of the window in which all flows must have been moving for their rates to be added.
 pub const MIN_OVERLAP: f64 = 0.95;
 
 /// Least share of the window asked for that must have been seen: what is left of a late opening is an accident.
 const LEAST_WINDOW: f64 = 0.5;
-
-/// Share of the tool's own ceiling above which a result says more about the tool than about the path.
-const CEILING_SHARE: f64 = 0.8;
-
-/// Share of the rate asked for from which it counts as reached.
-const RATE_REACHED: f64 = 0.97;
-
-/// Source of the receiver's rate.
-const TAKEN: &str = "receiver's bytes / receiver's elapsed time";
-
-/// Source of the sender's: an upper bound on what has been moved.
-const HANDED_OVER: &str = "bytes handed to the sender's kernel / sender's elapsed time";
 
 /// Share of the window from which a thread counts as saturating its CPU; the rest is what a scheduler tick may take.
 const BOUND_SHARE: f64 = 0.97;
@@ -46,7 +40,7 @@ const OTHER_LOAD: f64 = 0.25;
 const STEAL_SHARE: f64 = 0.02;
 
 /// Why a run that ended in order still gives no number.
-pub fn validity(spec: &StreamSpec, outcome: &RunOutcome) -> Result<(), String> {
+pub fn validity(spec: &RunSpec, outcome: &RunOutcome) -> Result<(), String> {
     for (end, report) in [("client", &outcome.client), ("server", &outcome.server)] {
         for (index, flow) in report.flows.iter().enumerate() {
             if let Some(fault) = &flow.fault {
@@ -54,46 +48,110 @@ pub fn validity(spec: &StreamSpec, outcome: &RunOutcome) -> Result<(), String> {
             }
         }
     }
-    let receiver = outcome.receiver();
-    if receiver.window().is_zero() {
+    let counting = outcome.counting();
+    let whose = if spec.workload == Workload::Stream { "receiver" } else { "client" };
+    if counting.window().is_zero() {
         return Err("the run ended before its window opened: shorten --warmup or lengthen --time".to_owned());
     }
-    if receiver.window() < spec.window.mul_f64(LEAST_WINDOW) {
+    if counting.window() < spec.window.mul_f64(LEAST_WINDOW) && spec.bytes.is_none() {
         return Err(format!(
-            "the receiver saw only {:.1?} of the window of {:?}: it was woken late; lengthen --time, or quieten the machine",
-            receiver.window(),
+            "the {whose} saw only {:.1?} of the window of {:?}: it was woken late; lengthen --time, or quieten the machine",
+            counting.window(),
             spec.window
         ));
     }
-    if receiver.window_bytes() == 0 {
-        let total = receiver.total_bytes();
-        return Err(if total == 0 {
-            "not one byte reached the receiver in the window: is the data path filtered between the ends? \
-                    (control and data use the same port)"
-                .to_owned()
-        } else {
-            format!(
-                "not one byte reached the receiver in its window of {:.1?}, though {total} did before or after it: an end \
-                 stalled; lengthen --time",
-                receiver.window()
-            )
-        });
+    match (spec.workload, spec.transport) {
+        (Workload::Stream, Transport::Tcp) => stream::validity(spec, outcome),
+        (Workload::Stream, Transport::Udp) => datagram::validity(spec, outcome),
+        (Workload::Rr | Workload::Crr, _) => exchange::validity(spec, outcome),
     }
-    let (sent, arrived) = (outcome.sender().total_bytes(), receiver.total_bytes());
-    let drained = outcome.sender().drained && receiver.drained;
-    if arrived > sent || (drained && arrived != sent) {
-        return Err(format!("the ends disagree: {sent} bytes were sent and {arrived} received"));
+}
+
+/// The readings of one leg of a finished run, and what is to be doubted about them.
+#[must_use]
+pub fn of(spec: &RunSpec, outcome: &RunOutcome) -> (Vec<Reading>, Vec<Doubt>) {
+    let (mut readings, own) = match (spec.workload, spec.transport) {
+        (Workload::Stream, Transport::Tcp) => stream::of(spec, outcome),
+        (Workload::Stream, Transport::Udp) => datagram::of(spec, outcome),
+        (Workload::Rr | Workload::Crr, _) => exchange::of(spec, outcome),
+    };
+    for (end, scope) in ends(spec, outcome) {
+        readings.push(Reading::real(Metric::Window, scope, end.window().as_secs_f64(), "CLOCK_MONOTONIC"));
     }
-    let overlap = overlap(receiver);
-    if overlap < MIN_OVERLAP {
-        let what = if receiver.flows.len() == 1 {
-            "the flow was under way"
-        } else {
-            "the rates of the flows may not be added: they overlapped"
+    readings.push(Reading::real(
+        Metric::Overlap,
+        Scope::Run,
+        common(outcome) * 100.0,
+        "flows under way and both ends' windows, by the estimated clock offset",
+    ));
+    let mut doubts = doubts(spec, outcome);
+    doubts.extend(own);
+    (readings, doubts)
+}
+
+/// What is left of a run whose other end was lost: this end's own figures, the other's absent with the reason.
+#[must_use]
+pub fn partial(own: &EndReport, reason: &str) -> Vec<Reading> {
+    if own.role.leads() == own.role.counts() { exchange::partial(own, reason) } else { stream::partial(own, reason) }
+}
+
+/// The two ends by the names their numbers have: the one that leads first.
+fn ends<'a>(spec: &RunSpec, outcome: &'a RunOutcome) -> [(&'a EndReport, Scope); 2] {
+    match spec.workload {
+        Workload::Stream => [(outcome.sender(), Scope::Sender), (outcome.receiver(), Scope::Receiver)],
+        Workload::Rr | Workload::Crr => {
+            [(&outcome.client, Scope::Client), (&outcome.server, Scope::Server)]
+        }
+    }
+}
+
+/// What CPU time is divided by.
+#[derive(Debug, Clone, Copy)]
+enum Per {
+    /// So many bytes that have arrived.
+    Kib(u64),
+    /// So many transactions.
+    Transaction(u64),
+}
+
+impl Per {
+    fn demand(self, cpu: Duration, scope: Scope, whose: &str) -> Reading {
+        let micros = cpu.as_secs_f64() * 1e6;
+        let (metric, value, what) = match self {
+            Self::Kib(bytes) => (Metric::ServiceDemand, micros / (bytes as f64 / 1024.0), "payload received"),
+            Self::Transaction(count) => {
+                (Metric::ServiceDemandTransaction, micros / count as f64, "transactions")
+            }
         };
-        return Err(format!("{what} in only {:.0} % of the window: lengthen --warmup", overlap * 100.0));
+        Reading::real(metric, scope, value, format!("{whose} / {what}"))
     }
-    Ok(())
+
+    fn absent(self, scope: Scope, whose: &str, reason: String) -> Reading {
+        let metric = match self {
+            Self::Kib(_) => Metric::ServiceDemand,
+            Self::Transaction(_) => Metric::ServiceDemandTransaction,
+        };
+        Reading::absent(metric, scope, whose.to_owned(), reason)
+    }
+}
+
+/// The CPU time of both ends, and what it comes to for each unit of work.
+fn cost(readings: &mut Vec<Reading>, spec: &RunSpec, outcome: &RunOutcome, per: Per) {
+    let ends = ends(spec, outcome);
+    if outcome.shared_host() {
+        cpu(readings, &outcome.client, Scope::SharedHost);
+        readings.push(demand_of_host(&outcome.client, Scope::SharedHost, per));
+        for (end, scope) in ends {
+            readings.push(thread_cpu(end, scope));
+            readings.push(demand_of_threads(end, scope, per));
+        }
+    } else {
+        for (end, scope) in ends {
+            cpu(readings, end, scope);
+            readings.push(thread_cpu(end, scope));
+            readings.push(demand_of_host(end, scope, per));
+        }
+    }
 }
 
 /// The share of the window in which every flow was under way. A flow that is starved is under way: its rate is low, and
@@ -109,106 +167,21 @@ fn overlap(report: &EndReport) -> f64 {
     until.since(from).as_secs_f64() / report.window().as_secs_f64()
 }
 
-/// The share of the receiver's window that is also the sender's, with every flow under way.
+/// The share of the window of the end that counts which is also the other's, with every flow under way.
 fn common(outcome: &RunOutcome) -> f64 {
-    let receiver = outcome.receiver();
+    let counting = outcome.counting();
     let offset = outcome.clock_offset.server_minus_client_ns;
-    // The sender's edges on the receiver's clock.
-    let shift = if outcome.client.role == Role::Sender { offset } else { offset.saturating_neg() };
-    let at_receiver = |at: MonoNanos| MonoNanos(at.0.saturating_add_signed(shift));
-    let sender = outcome.sender();
-    let from = at_receiver(sender.window_start).max(receiver.window_start);
-    let until = at_receiver(sender.window_end).min(receiver.window_end);
-    let windows = until.since(from).as_secs_f64() / receiver.window().as_secs_f64();
-    windows.min(overlap(receiver))
-}
-
-/// The readings of a finished run, and what is to be doubted about them.
-#[must_use]
-pub fn of(spec: &StreamSpec, outcome: &RunOutcome) -> (Vec<Reading>, Vec<Doubt>) {
-    let (sender, receiver) = (outcome.sender(), outcome.receiver());
-    let mut readings = vec![rate(receiver, Scope::Receiver, TAKEN), rate(sender, Scope::Sender, HANDED_OVER)];
-    let moved = receiver.window_bytes();
-    let ends = [(sender, Scope::Sender), (receiver, Scope::Receiver)];
-    if outcome.shared_host() {
-        cpu(&mut readings, &outcome.client, Scope::SharedHost);
-        readings.push(demand_of_host(&outcome.client, Scope::SharedHost, moved));
-        for (end, scope) in ends {
-            readings.push(thread_cpu(end, scope));
-            readings.push(demand_of_threads(end, scope, moved));
-        }
+    // The other's edges on the clock of the end that counts.
+    let (other, shift) = if outcome.client.role.counts() {
+        (&outcome.server, offset.saturating_neg())
     } else {
-        for (end, scope) in ends {
-            cpu(&mut readings, end, scope);
-            readings.push(thread_cpu(end, scope));
-            readings.push(demand_of_host(end, scope, moved));
-        }
-    }
-    readings.push(retransmits(sender));
-    for (end, scope) in ends {
-        readings.push(Reading::count(Metric::BytesWindow, scope, end.window_bytes(), "sum over the flows"));
-        readings.push(Reading::count(Metric::BytesTotal, scope, end.total_bytes(), "sum over the flows"));
-        readings.push(Reading::real(Metric::Window, scope, end.window().as_secs_f64(), "CLOCK_MONOTONIC"));
-    }
-    readings.push(Reading::real(
-        Metric::Overlap,
-        Scope::Run,
-        common(outcome) * 100.0,
-        "flows under way at the receiver and both ends' windows, by the estimated clock offset",
-    ));
-    tcp_info(&mut readings, sender);
-    if let Some(rate) = spec.rate {
-        readings.push(Reading::count(Metric::RequestedRate, Scope::Sender, rate.0, "--rate"));
-    }
-    if spec.send_with == SendWith::Zerocopy {
-        readings.push(zerocopy(sender));
-    }
-    match sender.ceiling {
-        Some(bytes) => readings.push(Reading::real(
-            Metric::ToolCeiling,
-            Scope::Sender,
-            bytes * 8.0,
-            "the same send loop, one thread, into /dev/null",
-        )),
-        None => readings.push(Reading::absent(
-            Metric::ToolCeiling,
-            Scope::Sender,
-            "/dev/null",
-            if spec.send_with == SendWith::Write {
-                "not measured at the sending end"
-            } else {
-                "only a loop that copies from a buffer (--send-with write) has a ceiling of its own"
-            },
-        )),
-    }
-    let doubts = doubts(spec, outcome);
-    (readings, doubts)
-}
-
-/// What is left of a run whose other end was lost: this end's own figures, the other's absent with the reason.
-#[must_use]
-pub fn partial(own: &EndReport, reason: &str) -> Vec<Reading> {
-    let (scope, other, source) = match own.role {
-        Role::Sender => (Scope::Sender, Scope::Receiver, HANDED_OVER),
-        Role::Receiver => (Scope::Receiver, Scope::Sender, TAKEN),
+        (&outcome.client, offset)
     };
-    vec![
-        rate(own, scope, source),
-        Reading::absent(Metric::Throughput, other, "the other end's report", reason),
-        Reading::count(Metric::BytesWindow, scope, own.window_bytes(), "sum over the flows"),
-        Reading::count(Metric::BytesTotal, scope, own.total_bytes(), "sum over the flows"),
-        Reading::real(Metric::Window, scope, own.window().as_secs_f64(), "CLOCK_MONOTONIC"),
-        thread_cpu(own, scope),
-    ]
-}
-
-fn rate(end: &EndReport, scope: Scope, source: &'static str) -> Reading {
-    Reading::real(
-        Metric::Throughput,
-        scope,
-        end.window_bytes() as f64 * 8.0 / end.window().as_secs_f64(),
-        source,
-    )
+    let here = |at: MonoNanos| MonoNanos(at.0.saturating_add_signed(shift));
+    let from = here(other.window_start).max(counting.window_start);
+    let until = here(other.window_end).min(counting.window_end);
+    let windows = until.since(from).as_secs_f64() / counting.window().as_secs_f64();
+    windows.min(overlap(counting))
 }
 
 fn cpu(readings: &mut Vec<Reading>, end: &EndReport, scope: Scope) {
@@ -260,55 +233,31 @@ fn thread_cpu(end: &EndReport, scope: Scope) -> Reading {
     }
 }
 
-fn per_kib(cpu: Duration, moved: u64) -> f64 {
-    cpu.as_secs_f64() * 1e6 / (moved as f64 / 1024.0)
-}
-
-fn demand_of_threads(end: &EndReport, scope: Scope, moved: u64) -> Reading {
-    const SOURCE: &str = "threads: per-thread CPU clock / payload received";
+fn demand_of_threads(end: &EndReport, scope: Scope, per: Per) -> Reading {
+    const WHOSE: &str = "threads: per-thread CPU clock";
     match threads_total(end) {
-        Ok(total) => Reading::real(Metric::ServiceDemand, scope, per_kib(total, moved), SOURCE),
-        Err(reason) => Reading::absent(Metric::ServiceDemand, scope, SOURCE, reason),
+        Ok(total) => per.demand(total, scope, WHOSE),
+        Err(reason) => per.absent(scope, WHOSE, reason),
     }
 }
 
-fn demand_of_host(end: &EndReport, scope: Scope, moved: u64) -> Reading {
-    const SOURCE: &str = "system: busy time of all CPUs / payload received";
+fn demand_of_host(end: &EndReport, scope: Scope, per: Per) -> Reading {
+    const WHOSE: &str = "system: busy time of all CPUs";
     match &end.cpu {
-        Some(used) => Reading::real(Metric::ServiceDemand, scope, per_kib(used.busy, moved), SOURCE),
-        None => Reading::absent(
-            Metric::ServiceDemand,
-            scope,
-            SOURCE,
-            end.cpu_reason.clone().unwrap_or_else(|| "not reported".to_owned()),
-        ),
+        Some(used) => per.demand(used.busy, scope, WHOSE),
+        None => per.absent(scope, WHOSE, end.cpu_reason.clone().unwrap_or_else(|| "not reported".to_owned())),
     }
 }
 
-fn zerocopy(sender: &EndReport) -> Reading {
-    const SOURCE: &str = "SO_EE_CODE_ZEROCOPY_COPIED, difference over the window";
-    let absent = |reason: &str| Reading::absent(Metric::ZerocopyCopied, Scope::Sender, SOURCE, reason);
-    match sender.zerocopy {
-        Some(sends) if sends.completed > 0 => Reading::real(
-            Metric::ZerocopyCopied,
-            Scope::Sender,
-            sends.copied as f64 / sends.completed as f64 * 100.0,
-            SOURCE,
-        ),
-        Some(_) => absent("the kernel completed no send in the window"),
-        None => absent("the window never opened at the sender"),
-    }
-}
-
-fn retransmits(sender: &EndReport) -> Reading {
+fn retransmits(sender: &EndReport, scope: Scope) -> Reading {
     let counts: Option<u64> = sender.flows.iter().map(|flow| flow.window_retransmits).sum();
     match counts {
         Some(count) => {
-            Reading::count(Metric::Retransmits, Scope::Sender, count, "TCP_INFO, difference over the window")
+            Reading::count(Metric::Retransmits, scope, count, "TCP_INFO, difference over the window")
         }
         None => Reading::absent(
             Metric::Retransmits,
-            Scope::Sender,
+            scope,
             "TCP_INFO",
             "the sender's kernel did not report it for every flow",
         ),
@@ -342,7 +291,7 @@ fn tcp_info(readings: &mut Vec<Reading>, sender: &EndReport) {
 
 /// The options in force at both ends, read back from the sockets and threads.
 #[must_use]
-pub fn effective(spec: &StreamSpec, outcome: &RunOutcome) -> serde_json::Value {
+pub fn effective(spec: &RunSpec, outcome: &RunOutcome) -> serde_json::Value {
     let end = |report: &EndReport| {
         let socket = report.flows.first().and_then(|flow| flow.socket.as_ref());
         let same = report.flows.iter().all(|flow| match (socket, flow.socket.as_ref()) {
@@ -360,7 +309,7 @@ pub fn effective(spec: &StreamSpec, outcome: &RunOutcome) -> serde_json::Value {
             "socket": socket,
             "flows_alike": same,
             "threads": report.threads.len(),
-            "zerocopy": report.zerocopy,
+            "zerocopy": report.zerocopy(),
             "affinity": report.threads.iter().map(|thread| thread.affinity.clone()).collect::<Vec<_>>(),
         })
     };
@@ -376,7 +325,7 @@ pub fn effective(spec: &StreamSpec, outcome: &RunOutcome) -> serde_json::Value {
         "recv_offset_bytes": spec.recv_offset,
         "rate": spec.rate.map(|rate| json!({
             "requested": rate,
-            "achieved": finite(outcome.sender().window_bytes() as f64 * 8.0 / outcome.sender().window().as_secs_f64()),
+            "achieved": finite(outcome.sender().window_units() as f64 * 8.0 / outcome.sender().window().as_secs_f64()),
         })),
     })
 }
@@ -386,7 +335,7 @@ fn finite(value: f64) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-fn doubts(spec: &StreamSpec, outcome: &RunOutcome) -> Vec<Doubt> {
+fn doubts(spec: &RunSpec, outcome: &RunOutcome) -> Vec<Doubt> {
     let mut doubts = Vec::new();
     let (sender, receiver) = (outcome.sender(), outcome.receiver());
     if outcome.shared_host() {
@@ -414,20 +363,6 @@ fn doubts(spec: &StreamSpec, outcome: &RunOutcome) -> Vec<Doubt> {
         doubts.push(Doubt::new(DoubtId::PacingCc, "the sender's congestion control is bbr"));
     }
     clamped(&mut doubts, spec, outcome);
-    modes(&mut doubts, spec, outcome);
-    if let Some(bytes) = sender.ceiling {
-        let rate =
-            sender.window_bytes() as f64 / sender.window().as_secs_f64() / sender.threads.len().max(1) as f64;
-        if rate > bytes * CEILING_SHARE {
-            doubts.push(Doubt::new(
-                DoubtId::ToolLimited,
-                format!(
-                    "each sending thread reached {:.0} % of what the send loop alone can do",
-                    rate / bytes * 100.0
-                ),
-            ));
-        }
-    }
     for (end, name) in [(sender, "sender"), (receiver, "receiver")] {
         let window = end.window().as_secs_f64();
         let bound = |thread: &&ThreadReport| {
@@ -496,36 +431,10 @@ fn other_load(doubts: &mut Vec<Doubt>, outcome: &RunOutcome) {
     }
 }
 
-/// What the ways of sending, receiving and pacing leave to be doubted.
-fn modes(doubts: &mut Vec<Doubt>, spec: &StreamSpec, outcome: &RunOutcome) {
-    let sender = outcome.sender();
-    if let Some(rate) = spec.rate {
-        let asked = rate.0 as f64 / 8.0 * sender.window().as_secs_f64();
-        let sent = sender.window_bytes() as f64;
-        // Each flow may stand just before a message at one edge and just after one at the other.
-        let edges = spec.message.0 as f64 * f64::from(spec.flows);
-        if sent + edges < asked * RATE_REACHED {
-            let share = sent / asked * 100.0;
-            let text = format!("{share:.1} % of the {rate}bit/s asked for were handed to the kernel");
-            doubts.push(Doubt::new(DoubtId::RateMissed, text));
-        }
-    }
-    if let Some(sends) = sender.zerocopy.filter(|sends| sends.copied > 0) {
-        doubts.push(Doubt::new(
-            DoubtId::ZerocopyCopied,
-            format!("the kernel copied {} of {} sends after all", sends.copied, sends.completed),
-        ));
-    }
-    if spec.recv_with == RecvWith::Discard {
-        let text = "the receiver dropped the payload in its kernel: nothing was copied to user memory";
-        doubts.push(Doubt::new(DoubtId::Discarded, text));
-    }
-}
-
-fn clamped(doubts: &mut Vec<Doubt>, spec: &StreamSpec, outcome: &RunOutcome) {
+fn clamped(doubts: &mut Vec<Doubt>, spec: &RunSpec, outcome: &RunOutcome) {
     for (end, report) in [("client", &outcome.client), ("server", &outcome.server)] {
         let Some(socket) = report.flows.first().and_then(|flow| flow.socket.as_ref()) else { continue };
-        for clamp in socket.clamped(&spec.sockets()) {
+        for clamp in socket.clamped(&spec.sockets(end == "client")) {
             doubts.push(Doubt::new(
                 DoubtId::BufferClamped,
                 format!(

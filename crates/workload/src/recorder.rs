@@ -45,8 +45,8 @@ pub(crate) struct FlowMarks {
 }
 
 impl FlowMarks {
-    /// Bytes between the edges.
-    pub(crate) fn window_bytes(&self) -> u64 {
+    /// What was completed between the edges.
+    pub(crate) fn window_units(&self) -> u64 {
         self.latest - self.at_open
     }
 }
@@ -193,7 +193,7 @@ impl Recorder {
         let report = IntervalReport {
             start,
             end: now,
-            bytes: total - from,
+            units: total - from,
             retransmits: retransmits.zip(retransmits_from).map(|(now, then)| now.saturating_sub(then)),
         };
         self.interval_from = (now, total, retransmits);
@@ -261,7 +261,7 @@ mod tests {
     fn warm_up_bytes_are_not_in_the_window() {
         let done = drive(recorder(None), |_| 0);
         assert_eq!(done.window(), (MonoNanos(1_100 * MS), MonoNanos(2_100 * MS)));
-        assert_eq!(done.flows()[0].window_bytes(), 1_000_000);
+        assert_eq!(done.flows()[0].window_units(), 1_000_000);
     }
 
     #[test]
@@ -289,7 +289,7 @@ mod tests {
     fn a_late_closing_is_reported_as_a_longer_window() {
         let done = drive(recorder(None), |look| if look == 1 { 300 * MS } else { 0 });
         let (start, end) = done.window();
-        let rate = done.flows()[0].window_bytes() as f64 / end.since(start).as_secs_f64();
+        let rate = done.flows()[0].window_units() as f64 / end.since(start).as_secs_f64();
         assert!((rate - 1e6).abs() < 1.0, "rate {rate} over {:?}", end.since(start));
     }
 
@@ -297,7 +297,7 @@ mod tests {
     fn a_late_opening_shortens_the_window_and_keeps_its_end() {
         let done = drive(recorder(None), |look| if look == 0 { 250 * MS } else { 0 });
         assert_eq!(done.window(), (MonoNanos(1_350 * MS), MonoNanos(2_100 * MS)));
-        assert_eq!(done.flows()[0].window_bytes(), 750_000);
+        assert_eq!(done.flows()[0].window_units(), 750_000);
     }
 
     #[test]
@@ -305,7 +305,7 @@ mod tests {
         let done = drive(recorder(None), |look| if look == 0 { 5_000 * MS } else { 0 });
         let (start, end) = done.window();
         assert!(end.since(start).is_zero());
-        assert_eq!(done.flows()[0].window_bytes(), 0);
+        assert_eq!(done.flows()[0].window_units(), 0);
     }
 
     #[test]

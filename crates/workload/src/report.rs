@@ -12,7 +12,9 @@ use haul_host::thread::{CpuList, ThreadTime};
 use haul_stats::MonoNanos;
 use serde::{Deserialize, Serialize};
 
-use crate::spec::StreamSpec;
+pub use crate::datagram::DatagramReport;
+pub use crate::exchange::ExchangeReport;
+use crate::spec::{RunSpec, Workload};
 
 /// Which kernel an end runs on: two ends with the same boot id share CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,10 +43,10 @@ impl HostId {
 /// One flow as one end saw it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FlowReport {
-    /// Payload over the flow's whole life.
-    pub total_bytes: u64,
-    /// Payload in the window.
-    pub window_bytes: u64,
+    /// What the flow completed over its whole life: bytes of a stream, transactions of an exchange.
+    pub total: u64,
+    /// What it completed in the window.
+    pub window: u64,
     /// From when in the window the flow was moving, to 2 % of the window; `None` where it never did.
     pub first: Option<MonoNanos>,
     /// Until when in the window it was there to move.
@@ -77,8 +79,8 @@ pub struct IntervalReport {
     pub start: MonoNanos,
     /// When it ended.
     pub end: MonoNanos,
-    /// Payload of all flows in it.
-    pub bytes: u64,
+    /// What all flows completed in it: bytes, or transactions.
+    pub units: u64,
     /// Segments sent again in it, at the sending end.
     pub retransmits: Option<u64>,
 }
@@ -100,9 +102,53 @@ pub enum Role {
     Sender,
     /// It receives.
     Receiver,
+    /// It asks, and counts the answers.
+    Requester,
+    /// It answers.
+    Responder,
 }
 
-/// Everything one end has to say about a run.
+impl Role {
+    /// The part of an end.
+    #[must_use]
+    pub fn of(spec: &RunSpec, client: bool) -> Self {
+        match (spec.workload, client == spec.client_leads()) {
+            (Workload::Stream, true) => Self::Sender,
+            (Workload::Stream, false) => Self::Receiver,
+            (Workload::Rr | Workload::Crr, true) => Self::Requester,
+            (Workload::Rr | Workload::Crr, false) => Self::Responder,
+        }
+    }
+
+    /// Whether it leads: it begins, and says when it is over.
+    #[must_use]
+    pub fn leads(self) -> bool {
+        matches!(self, Self::Sender | Self::Requester)
+    }
+
+    /// Whether its count is the one that counts: what has arrived, what has been answered.
+    #[must_use]
+    pub fn counts(self) -> bool {
+        matches!(self, Self::Receiver | Self::Requester)
+    }
+}
+
+/// What a workload has to say beside its counters.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Detail {
+    /// Nothing.
+    #[default]
+    Plain,
+    /// What became of the sends without a copy.
+    Zerocopy(ZerocopyReport),
+    /// What became of datagrams.
+    Datagrams(Box<DatagramReport>),
+    /// How long transactions took.
+    Exchange(Box<ExchangeReport>),
+}
+
+/// Everything one end has to say about a leg of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EndReport {
     /// Which kernel it ran on.
@@ -129,8 +175,8 @@ pub struct EndReport {
     pub interrupted: bool,
     /// Whether another session was measured by the same server meanwhile.
     pub shared_server: bool,
-    /// What became of the sends without a copy, at an end that made some.
-    pub zerocopy: Option<ZerocopyReport>,
+    /// What the workload has to say beside its counters.
+    pub detail: Detail,
     /// Rate of the send loop into a null sink, in bytes per second, at the sending end.
     pub ceiling: Option<f64>,
 }
@@ -144,7 +190,7 @@ impl EndReport {
 
     /// Says what in a report from the other end cannot be true: it is that end's word, and sums, ratios and differences
     /// are made of it. What passes can be wrong, but it cannot overflow or contradict itself.
-    pub fn check(&self, spec: &StreamSpec, role: Role) -> Result<(), String> {
+    pub fn check(&self, spec: &RunSpec, role: Role) -> Result<(), String> {
         /// More than any run can move: 2^53 bytes a flow are 83 days at 10 Tbit/s.
         const MOST_BYTES: u64 = 1 << 53;
         /// More than any kernel has.
@@ -156,8 +202,8 @@ impl EndReport {
         holds(self.window_end >= self.window_start, "its window ends before it starts")?;
         holds(self.window() <= longest, "its window is longer than the run")?;
         for flow in &self.flows {
-            holds(flow.total_bytes <= MOST_BYTES, "a flow moved more than can be moved")?;
-            holds(flow.window_bytes <= flow.total_bytes, "a flow moved more in the window than in all")?;
+            holds(flow.total <= MOST_BYTES, "a flow moved more than can be moved")?;
+            holds(flow.window <= flow.total, "a flow moved more in the window than in all")?;
             holds(
                 flow.window_retransmits.is_none_or(|count| count <= MOST_BYTES),
                 "a flow sent too much again",
@@ -167,9 +213,9 @@ impl EndReport {
             self.window_start <= slice.start && slice.start <= slice.end && slice.end <= self.window_end
         };
         holds(self.intervals.iter().all(inside), "an interval is not inside the window")?;
-        let sum = self.intervals.iter().try_fold(0_u64, |sum, slice| sum.checked_add(slice.bytes));
+        let sum = self.intervals.iter().try_fold(0_u64, |sum, slice| sum.checked_add(slice.units));
         holds(
-            self.intervals.is_empty() || sum == Some(self.window_bytes()),
+            self.intervals.is_empty() || sum == Some(self.window_units()),
             "its intervals do not sum to its window",
         )?;
         holds(self.threads.len() <= self.flows.len(), "it has more threads than flows")?;
@@ -186,27 +232,51 @@ impl EndReport {
                 "its CPUs were busy longer than there was time",
             )?;
         }
-        holds(
-            self.zerocopy.is_none_or(|sends| sends.copied <= sends.completed),
-            "more sends were copied than completed",
-        )?;
+        match &self.detail {
+            Detail::Plain => {}
+            Detail::Zerocopy(sends) => {
+                holds(sends.copied <= sends.completed, "more sends were copied than completed")?;
+            }
+            Detail::Datagrams(datagrams) => datagrams.check()?,
+            Detail::Exchange(exchange) => exchange.check()?,
+        }
         holds(self.ceiling.is_none_or(f64::is_finite), "its ceiling is no number")
     }
 
-    /// Payload of all flows in the window.
+    /// What a server logs of it: "53.214 Gbit/s over 10.00 s".
     #[must_use]
-    pub fn window_bytes(&self) -> u64 {
-        self.flows.iter().map(|flow| flow.window_bytes).sum()
+    pub fn summary(&self) -> String {
+        let seconds = self.window().as_secs_f64();
+        let rate = if seconds > 0.0 { self.window_units() as f64 / seconds } else { 0.0 };
+        match self.role {
+            Role::Sender | Role::Receiver => format!("{:.3} Gbit/s over {seconds:.2} s", rate * 8e-9),
+            Role::Requester | Role::Responder => format!("{rate:.0} transactions/s over {seconds:.2} s"),
+        }
     }
 
-    /// Payload of all flows over their whole life.
+    /// What all flows completed in the window.
     #[must_use]
-    pub fn total_bytes(&self) -> u64 {
-        self.flows.iter().map(|flow| flow.total_bytes).sum()
+    pub fn window_units(&self) -> u64 {
+        self.flows.iter().map(|flow| flow.window).sum()
+    }
+
+    /// What all flows completed over their whole life.
+    #[must_use]
+    pub fn total_units(&self) -> u64 {
+        self.flows.iter().map(|flow| flow.total).sum()
+    }
+
+    /// What became of the sends without a copy, at an end that made some.
+    #[must_use]
+    pub fn zerocopy(&self) -> Option<ZerocopyReport> {
+        match self.detail {
+            Detail::Zerocopy(sends) => Some(sends),
+            _ => None,
+        }
     }
 }
 
-/// Both ends of one finished run.
+/// Both ends of one leg of a finished run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunOutcome {
     /// The end that drove the run.
@@ -227,16 +297,22 @@ pub struct ClockOffset {
 }
 
 impl RunOutcome {
-    /// The end that sent the payload.
+    /// The end that sent the payload, or asked.
     #[must_use]
     pub fn sender(&self) -> &EndReport {
-        if self.client.role == Role::Sender { &self.client } else { &self.server }
+        if self.client.role.leads() { &self.client } else { &self.server }
     }
 
-    /// The end that received it.
+    /// The end that received it, or answered.
     #[must_use]
     pub fn receiver(&self) -> &EndReport {
-        if self.client.role == Role::Sender { &self.server } else { &self.client }
+        if self.client.role.leads() { &self.server } else { &self.client }
+    }
+
+    /// The end whose count is the headline.
+    #[must_use]
+    pub fn counting(&self) -> &EndReport {
+        if self.client.role.counts() { &self.client } else { &self.server }
     }
 
     /// Whether both ends run on one kernel.
@@ -264,8 +340,8 @@ mod tests {
         fn flow()(total in number(), share in 0..=64_u64, first in proptest::option::of(number()),
                   last in proptest::option::of(number()), again in proptest::option::of(number())) -> FlowReport {
             FlowReport {
-                total_bytes: total,
-                window_bytes: total / 64 * share,
+                total,
+                window: total / 64 * share,
                 first: first.map(MonoNanos),
                 last: last.map(MonoNanos),
                 socket: None,
@@ -310,7 +386,7 @@ mod tests {
                 drained,
                 interrupted: false,
                 shared_server: false,
-                zerocopy: None,
+                detail: Detail::Plain,
                 ceiling,
             }
         }
@@ -327,7 +403,7 @@ mod tests {
             server in report(Role::Receiver),
             offset in any::<i64>(),
         ) {
-            let spec = StreamSpec { flows: 2, ..StreamSpec::default() };
+            let spec = RunSpec { flows: 2, ..RunSpec::default() };
             prop_assume!(client.check(&spec, Role::Sender).is_ok() && server.check(&spec, Role::Receiver).is_ok());
             let clock_offset = ClockOffset { server_minus_client_ns: offset, error: Duration::ZERO };
             let outcome = RunOutcome { client, server, clock_offset };
@@ -342,8 +418,8 @@ mod tests {
     #[test]
     fn a_report_that_contradicts_itself_is_refused_with_the_reason() {
         let flow = FlowReport {
-            total_bytes: 10,
-            window_bytes: 5,
+            total: 10,
+            window: 5,
             first: None,
             last: None,
             socket: None,
@@ -364,19 +440,21 @@ mod tests {
             drained: true,
             interrupted: false,
             shared_server: false,
-            zerocopy: None,
+            detail: Detail::Plain,
             ceiling: None,
         };
-        let spec = StreamSpec::default();
+        let spec = RunSpec::default();
         assert_eq!(good.check(&spec, Role::Receiver), Ok(()));
         let spoils: [(&str, Spoil); 8] = [
             ("part", |r| r.role = Role::Sender),
             ("number of flows", |r| r.flows.clear()),
             ("before it starts", |r| r.window_start = MonoNanos(2_000_000_000)),
             ("longer than the run", |r| r.window_end = MonoNanos(u64::MAX)),
-            ("more than can be moved", |r| r.flows[0].total_bytes = u64::MAX),
-            ("in the window than in all", |r| r.flows[0].window_bytes = 11),
-            ("copied than completed", |r| r.zerocopy = Some(ZerocopyReport { completed: 1, copied: 2 })),
+            ("more than can be moved", |r| r.flows[0].total = u64::MAX),
+            ("in the window than in all", |r| r.flows[0].window = 11),
+            ("copied than completed", |r| {
+                r.detail = Detail::Zerocopy(ZerocopyReport { completed: 1, copied: 2 });
+            }),
             ("ceiling", |r| r.ceiling = Some(f64::NAN)),
         ];
         for (what, spoil) in spoils {

@@ -16,7 +16,7 @@ mod porch;
 mod session;
 
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use haul_host::clock;
 use haul_host::signal::Stop;
-use haul_host::socket::{self, Requested};
+use haul_host::socket::{self, Requested, udp};
 use haul_stats::MonoNanos;
 use haul_wire::{DataHello, Key, Token};
 
@@ -107,6 +107,7 @@ pub type Observe = Arc<dyn Fn(&ServeEvent) + Send + Sync>;
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
+    datagrams: UdpSocket,
 }
 
 /// What the accepting thread has for a session.
@@ -114,6 +115,8 @@ pub struct Server {
 enum Knock {
     /// One of its flows.
     Flow(DataHello, TcpStream),
+    /// The first datagram of one of its flows, and where it came from.
+    Datagram(DataHello, SocketAddr),
     /// That no flow can be taken now, and why.
     NoMore(String),
 }
@@ -201,13 +204,28 @@ impl Shared {
 }
 
 impl Server {
-    /// Listens; nothing is accepted before [`Server::run`].
+    /// Listens, for TCP and UDP on one port; nothing is accepted before [`Server::run`].
     pub fn bind(listen: SocketAddr) -> Result<Self> {
-        let listener = socket::listen(listen, &Requested::default())?;
-        listener
-            .set_nonblocking(true)
-            .map_err(|error| WorkloadError::os("prepare", "the listening socket", error))?;
-        Ok(Self { listener })
+        /// A port that is free for TCP may be taken for UDP: where the kernel chooses, it may choose again.
+        const CHOICES: u32 = 8;
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            let listener = socket::listen(listen, &Requested::default())?;
+            let at = listener
+                .local_addr()
+                .map_err(|error| WorkloadError::os("read", "the address of the listening socket", error))?;
+            let datagrams = match udp::bind(at, &Requested::default()) {
+                Ok(datagrams) => datagrams,
+                Err(_) if listen.port() == 0 && tried < CHOICES => continue,
+                Err(error) => return Err(error.into()),
+            };
+            listener
+                .set_nonblocking(true)
+                .and_then(|()| datagrams.set_nonblocking(true))
+                .map_err(|error| WorkloadError::os("prepare", "the listening sockets", error))?;
+            return Ok(Self { listener, datagrams });
+        }
     }
 
     /// Where it listens, with the port the kernel chose where none was given.
@@ -221,7 +239,7 @@ impl Server {
     pub fn run(self, options: ServeOptions, stop: &Stop, observe: Observe) -> Result<()> {
         let (holders, strangers, stop) = (Mutex::default(), Mutex::default(), stop.clone());
         let shared = Arc::new(Shared { options, holders, strangers, observe, stop });
-        let mut porch = Porch::new(&shared, self.listener)?;
+        let mut porch = Porch::new(&shared, self.listener, self.datagrams)?;
         while shared.stop.requested().is_none() {
             porch.tend()?;
         }

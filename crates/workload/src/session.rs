@@ -19,11 +19,12 @@ use haul_wire::session::Client;
 use haul_wire::{Body, ClientSession, DataHello, FlowIndex, Message, RunId, Token, Trust};
 
 use crate::control::{Conversation, wire_now};
-use crate::end::End;
 use crate::error::{Result, WorkloadError};
-use crate::protocol::{Prepare, Welcome};
-use crate::report::{ClockOffset, EndReport, HostId, IntervalReport, Role, RunOutcome};
-use crate::spec::{Direction, StreamSpec};
+use crate::legs::{Flows, Legs, numbering};
+use crate::protocol::{Interval, Prepare, Prepared, Reports, Welcome};
+use crate::report::{ClockOffset, HostId, IntervalReport, Role, RunOutcome};
+use crate::spec::{RunSpec, Transport, Workload};
+use crate::{connect, datagram};
 
 /// How long a connection may take to be made, control and data alike: three retransmissions of a lost SYN.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -161,48 +162,81 @@ impl Session {
         }
     }
 
-    /// Runs a stream. Intervals are passed on as the receiver's end reports them; a stop request ends the run early,
-    /// and what it had measured until then is returned as interrupted.
-    pub fn stream(
+    /// Runs what `spec` says, all its legs together, and gives what both ends saw of each. Intervals are passed on, with
+    /// the number of their leg, as the end that counts reports them; a stop request ends the run early, and what it had
+    /// measured until then is returned as interrupted.
+    pub fn run(
         &mut self,
-        spec: &StreamSpec,
+        spec: &RunSpec,
         stop: &Stop,
-        on_interval: &mut dyn FnMut(&IntervalReport),
-    ) -> Result<RunOutcome> {
+        on_interval: &mut dyn FnMut(usize, &IntervalReport),
+    ) -> Result<Vec<RunOutcome>> {
         spec.check()?;
+        let spec = self.settled(spec)?;
+        let legs = spec.legs();
         let run = RunId(self.next_run);
         self.next_run += 1;
         let answer = self.ask(&Message::Prepare {
             run,
-            flows: spec.flows,
+            flows: legs.iter().map(RunSpec::connections).sum(),
             lifetime_ms: u64::try_from(spec.lifetime().as_millis()).unwrap_or(u64::MAX),
-            body: body(&Prepare::Stream(spec.clone()))?,
+            body: body(&Prepare { spec: spec.clone() })?,
         })?;
-        let Message::Prepared { .. } = answer else { return Err(unexpected(&self.talk, &answer)) };
-        let prepared =
-            self.connect_flows(spec, run).and_then(|flows| End::prepare(spec, true, flows, self.own.clone()));
-        let mut end = match prepared {
-            Ok(end) => end,
+        let Message::Prepared { body: prepared, .. } = answer else {
+            return Err(unexpected(&self.talk, &answer));
+        };
+        let ports = read::<Prepared>(&self.talk, &prepared)?.ports;
+        let flows = match self.connect_flows(&legs, &ports, run) {
+            Ok(flows) => flows,
             Err(error) => {
                 // The server waits for flows that will not come: end the run, keep the session for the next.
                 self.talk.send(&Message::Stop { run })?;
                 return Err(error);
             }
         };
-        let driven = self.drive(spec, run, &mut end, stop, on_interval);
+        self.talk.watch(stop.as_fd())?;
+        let ready = self.await_ready(run, stop, &legs, &flows);
+        self.talk.unwatch(stop.as_fd());
+        if let Err(error) = ready {
+            self.in_step &= matches!(error, WorkloadError::Peer { .. } | WorkloadError::Interrupted(_));
+            return Err(error);
+        }
+        let mut own = match Legs::prepare(&legs, true, flows, &self.own) {
+            Ok(own) => own,
+            Err(error) => {
+                self.talk.send(&Message::Stop { run })?;
+                return Err(error);
+            }
+        };
+        let driven = self.drive(&legs, run, &mut own, stop, on_interval);
         // The server has said what it could not do, or knows that the run is off: both ends know where they stand.
         let known = matches!(driven, Ok(_) | Err(WorkloadError::Peer { .. } | WorkloadError::Interrupted(_)));
         self.in_step &= known;
+        let clock_offset = self.offset;
         match driven {
-            Ok(server) => Ok(RunOutcome { client: end.report(), server, clock_offset: self.offset }),
+            Ok(theirs) => {
+                let both = own.reports().into_iter().zip(theirs);
+                Ok(both.map(|(client, server)| RunOutcome { client, server, clock_offset }).collect())
+            }
             Err(WorkloadError::Lost { peer, reason, .. }) => Err(WorkloadError::Lost {
                 peer,
                 phase: "the run was under way",
                 reason,
-                partial: Some(Box::new(end.report())),
+                partial: own.reports(),
             }),
             Err(error) => Err(error),
         }
+    }
+
+    /// The specification with what only this end can find out before the run.
+    fn settled(&self, spec: &RunSpec) -> Result<RunSpec> {
+        let mut spec = spec.clone();
+        if spec.fit_message {
+            spec.message = datagram::door::fitting(self.dial.addr)?;
+            spec.fit_message = false;
+            spec.check()?;
+        }
+        Ok(spec)
     }
 
     /// Ends the session in order, and waits for the server to say that everything is as it was. Dropping the session takes
@@ -214,79 +248,106 @@ impl Session {
         }
     }
 
-    fn connect_flows(&self, spec: &StreamSpec, run: RunId) -> Result<Vec<TcpStream>> {
-        let requested = spec.sockets();
-        (0..spec.flows)
-            .map(|flow| {
-                let mut stream = socket::connect(self.dial.addr, &requested, CONNECT_LIMIT)?;
-                let hello = DataHello { token: self.token, run, flow: FlowIndex(flow) };
-                stream
-                    .write_all(&hello.encode())
-                    .map_err(|error| WorkloadError::os("open", format!("data connection {flow}"), error))?;
-                Ok(stream)
-            })
-            .collect()
+    /// The flows of every leg. Those of UDP have not said yet which they are.
+    fn connect_flows(&self, legs: &[RunSpec], ports: &[Vec<u16>], run: RunId) -> Result<Vec<Flows>> {
+        let local = self.local_addr()?.ip();
+        let mut all = Vec::with_capacity(legs.len());
+        for ((index, leg), numbers) in legs.iter().enumerate().zip(numbering(legs)) {
+            let requested = leg.sockets(true);
+            let flows: Result<Flows> = match (leg.workload, leg.transport) {
+                (Workload::Crr, _) => {
+                    let ports = ports.get(index).map_or(&[][..], Vec::as_slice);
+                    connect::flows(leg, self.dial.addr.ip(), ports)
+                }
+                (_, Transport::Udp) => {
+                    numbers.map(|_| datagram::door::socket(local, self.dial.addr, &requested)).collect()
+                }
+                (_, Transport::Tcp) => numbers
+                    .map(|flow| {
+                        let mut stream = socket::connect(self.dial.addr, &requested, CONNECT_LIMIT)?;
+                        stream.write_all(&self.hello(run, flow).encode()).map_err(|error| {
+                            WorkloadError::os("open", format!("data connection {flow}"), error)
+                        })?;
+                        Ok(stream)
+                    })
+                    .collect(),
+            };
+            all.push(flows?);
+        }
+        Ok(all)
     }
 
-    /// From all flows connected to both ends' reports.
+    fn hello(&self, run: RunId, flow: u32) -> DataHello {
+        DataHello { token: self.token, run, flow: FlowIndex(flow) }
+    }
+
+    /// Says of every UDP flow which it is. A socket that has no room now is tried again with the others.
+    fn knock(&self, run: RunId, legs: &[RunSpec], flows: &[Flows]) -> Result<bool> {
+        let mut any = false;
+        for ((leg, flows), numbers) in legs.iter().zip(flows).zip(numbering(legs)) {
+            if leg.transport != Transport::Udp {
+                continue;
+            }
+            for (number, socket) in numbers.zip(&flows.sockets) {
+                any = true;
+                datagram::door::knock(socket, &self.hello(run, number))
+                    .map_err(|error| WorkloadError::os("send", "the first datagram of a flow", error))?;
+            }
+        }
+        Ok(any)
+    }
+
+    /// From all flows connected to the server's reports.
     fn drive(
         &mut self,
-        spec: &StreamSpec,
+        specs: &[RunSpec],
         run: RunId,
-        end: &mut End,
+        legs: &mut Legs,
         stop: &Stop,
-        on_interval: &mut dyn FnMut(&IntervalReport),
-    ) -> Result<EndReport> {
+        on_interval: &mut dyn FnMut(usize, &IntervalReport),
+    ) -> Result<Reports> {
         self.talk.watch(stop.as_fd())?;
-        let ready = self.await_ready(run, stop);
-        if ready.is_err() {
-            self.talk.unwatch(stop.as_fd());
-        }
-        ready?;
         let at = clock::now().after(START_MARGIN.max(self.offset.error * 4));
-        end.start(at);
+        legs.start(at);
         self.talk.send(&Message::Start {
             run,
             at_ns: at.0.saturating_add_signed(self.offset.server_minus_client_ns),
         })?;
-        self.talk.watch(end.bell())?;
+        legs.bells().try_for_each(|bell| self.talk.watch(bell))?;
         let (mut stopped, mut over) = (false, false);
         while !over {
-            self.talk.pump(end.wake_at())?;
+            self.talk.pump(legs.wake_at())?;
             if stop.requested().is_some() && !stopped {
                 stopped = true;
                 // The request stays readable: watching on would spin.
                 self.talk.unwatch(stop.as_fd());
                 self.talk.send(&Message::Stop { run })?;
-                end.cut();
+                legs.cut();
             }
-            if let Some(interval) = end.tick()
-                && spec.direction == Direction::Receive
-            {
-                on_interval(&interval);
+            for (leg, interval) in legs.tick() {
+                on_interval(leg, &interval);
             }
             while let Some(message) = self.talk.next() {
                 match message {
                     Message::Started { .. } => {}
-                    Message::Interval { body, .. } => on_interval(&read(&self.talk, &body)?),
+                    Message::Interval { body, .. } => self.pass_on(&body, on_interval)?,
                     other => return Err(unexpected(&self.talk, &other)),
                 }
             }
-            over = end.is_over();
+            over = legs.is_over();
         }
-        self.talk.unwatch(end.bell());
+        legs.bells().for_each(|bell| self.talk.unwatch(bell));
         if !stopped {
             self.talk.unwatch(stop.as_fd());
         }
         self.talk.send(&Message::Collect { run })?;
         loop {
             match self.talk.answer(None)? {
-                Message::Interval { body, .. } => on_interval(&read(&self.talk, &body)?),
+                Message::Interval { body, .. } => self.pass_on(&body, on_interval)?,
                 Message::Started { .. } => {}
                 Message::Report { body, .. } => {
-                    let report: EndReport = read(&self.talk, &body)?;
-                    let role = if spec.direction == Direction::Send { Role::Receiver } else { Role::Sender };
-                    return report.check(spec, role).map(|()| report).map_err(|what| WorkloadError::Peer {
+                    let reports: Reports = read(&self.talk, &body)?;
+                    return checked(specs, &reports).map(|()| reports).map_err(|what| WorkloadError::Peer {
                         peer: self.talk.peer().to_owned(),
                         call: "give a report that can be true".to_owned(),
                         reason: what,
@@ -297,8 +358,16 @@ impl Session {
         }
     }
 
+    fn pass_on(&self, body: &Body, to: &mut dyn FnMut(usize, &IntervalReport)) -> Result<()> {
+        let Interval { leg, interval } = read(&self.talk, body)?;
+        to(leg, &interval);
+        Ok(())
+    }
+
     /// Waits until the server has all the flows.
-    fn await_ready(&mut self, run: RunId, stop: &Stop) -> Result<()> {
+    fn await_ready(&mut self, run: RunId, stop: &Stop, legs: &[RunSpec], flows: &[Flows]) -> Result<()> {
+        let knocks = self.knock(run, legs, flows)?;
+        let mut again = clock::now().after(datagram::door::AGAIN);
         loop {
             match self.talk.next() {
                 Some(Message::Ready { .. }) => return Ok(()),
@@ -307,7 +376,11 @@ impl Session {
                     self.talk.send(&Message::Stop { run })?;
                     return Err(WorkloadError::Interrupted("the flows were being connected"));
                 }
-                None => self.talk.pump(None)?,
+                None => self.talk.pump(knocks.then_some(again))?,
+            }
+            if knocks && clock::now() >= again {
+                self.knock(run, legs, flows)?;
+                again = clock::now().after(datagram::door::AGAIN);
             }
         }
     }
@@ -343,6 +416,14 @@ impl Drop for Session {
     }
 }
 
+/// Whether the server's half of each leg is there and can be true.
+fn checked(legs: &[RunSpec], reports: &Reports) -> std::result::Result<(), String> {
+    if reports.len() != legs.len() {
+        return Err(format!("it reports on {} legs of {}", reports.len(), legs.len()));
+    }
+    legs.iter().zip(reports).try_for_each(|(leg, report)| report.check(leg, Role::of(leg, false)))
+}
+
 fn body<T: serde::Serialize>(value: &T) -> Result<Body> {
     Body::of(value).map_err(|source| WorkloadError::Control { peer: "client".to_owned(), source })
 }
@@ -362,7 +443,7 @@ fn unexpected(talk: &Conversation<Client>, message: &Message) -> WorkloadError {
             peer,
             phase: "in the session",
             reason: reason.clone().unwrap_or_else(|| "it closed the session".to_owned()),
-            partial: None,
+            partial: Vec::new(),
         },
         other => WorkloadError::Peer {
             peer,

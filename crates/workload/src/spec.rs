@@ -1,17 +1,25 @@
 //! What a run is asked to do: the requested side of every option, as the client sends it to the server.
 //!
-//! A specification is checked once, by [`StreamSpec::check`], at both ends: the server trusts no client to have done
-//! so, and its limits bound what a session can make it allocate or how long it can hold it.
+//! One flat specification serves all workloads, because an arm or a sweep names an option without knowing what else is
+//! asked for; [`RunSpec::check`] says what does not go together. It is checked at both ends: the server trusts no client
+//! to have done so, and its limits bound what a session can make it allocate or how long it can hold it.
+//!
+//! A run has one or more *legs* ([`RunSpec::legs`]) that start together, each a workload in one direction over flows of
+//! its own: a stream both ways is two, a stream with a latency probe beside it is a stream and an exchange.
 
 use std::fmt;
 use std::time::Duration;
 
 use haul_host::socket::Requested;
 use haul_host::thread::CpuList;
-use haul_stats::{BitRate, ByteCount};
+use haul_stats::{BitRate, ByteCount, PerSecond};
 use serde::{Deserialize, Serialize};
 
 use crate::mode::{RecvWith, SendWith};
+
+mod check;
+
+pub use check::SpecError;
 
 /// The default message: below about 64 KiB a stream is bound by calls and segments, not by bytes (16 KiB halves the
 /// throughput of a veth pair), and above 128 KiB nothing more is gained.
@@ -26,8 +34,23 @@ pub const MAX_BUFFERS: ByteCount = ByteCount(1 << 30);
 /// The largest offset past a page boundary: one more is the next page.
 pub const MAX_OFFSET: ByteCount = ByteCount(4095);
 
-/// The most flows of one run: each takes a descriptor at each end and the usual limit is 1,024.
-pub const MAX_FLOWS: u32 = 1_000;
+/// The most flows of one run: each takes a descriptor at each end.
+pub const MAX_FLOWS: u32 = 10_000;
+
+/// The most worker threads at an end: beyond the CPUs of any one host they only take turns.
+pub const MAX_THREADS: u32 = 1_024;
+
+/// The largest request or response of an exchange, and the most of them a flow may have under way.
+pub const MAX_EXCHANGE: ByteCount = ByteCount(16 << 20);
+
+/// The most requests of one flow under way.
+pub const MAX_IN_FLIGHT: u32 = 4_096;
+
+/// The most payload of a UDP datagram: 65,535 less the headers of IPv4 and UDP.
+pub const MAX_DATAGRAM: ByteCount = ByteCount(65_507);
+
+/// The most datagrams handed over in one call: `UIO_MAXIOV`.
+pub const MAX_BATCH: u32 = 1_024;
 
 /// What a segment may hold: `TCP_MIN_MSS` and `MAX_TCP_WINDOW` of include/net/tcp.h, the kernel's own bounds.
 pub const MSS: std::ops::RangeInclusive<u32> = 88..=32_767;
@@ -42,6 +65,30 @@ pub const MAX_LIFETIME: Duration = Duration::from_hours(24);
 /// connection's own silence, which names the fault better.
 const DATA_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// What is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Workload {
+    /// Every flow moves bytes one way, as fast as it can or at a rate.
+    #[default]
+    Stream,
+    /// Every flow exchanges requests and responses.
+    Rr,
+    /// Every transaction is a connection of its own: connect, request, response, close.
+    Crr,
+}
+
+/// What carries it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// Byte streams.
+    #[default]
+    Tcp,
+    /// Datagrams.
+    Udp,
+}
+
 /// Which way the payload goes, seen from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -50,6 +97,27 @@ pub enum Direction {
     Send,
     /// The server sends, the client receives.
     Receive,
+    /// Both at once, each over flows of its own.
+    Both,
+}
+
+/// Where the worker threads run, beside what is pinned by hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Placement {
+    /// Wherever the scheduler puts them.
+    #[default]
+    Free,
+    /// A flow's two threads share a CPU where one kernel runs both ends; between two hosts each flow is served by a
+    /// thread on the CPU that its packets arrive on.
+    Pair,
+}
+
+/// A request/response exchange beside a stream, to see what the load does to latency.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Probe {
+    /// Transactions per second.
+    pub rate: PerSecond,
 }
 
 /// Where the bytes of a message come from.
@@ -76,15 +144,59 @@ pub struct Pin {
     pub server: Option<CpuList>,
 }
 
-/// A TCP stream: every flow moves bytes one way as fast as it can for a fixed time.
+/// What one run does, with every option as it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StreamSpec {
+#[serde(default)]
+pub struct RunSpec {
+    /// What is run.
+    pub workload: Workload,
+    /// Over what.
+    pub transport: Transport,
     /// Which way the payload goes.
     pub direction: Direction,
-    /// Data connections.
+    /// Flows: data connections, or UDP address pairs; of each direction where there are two.
     pub flows: u32,
-    /// Bytes given to each send call, and the size of the receive buffer.
+    /// Worker threads at each end; `None` for one per CPU.
+    pub threads: Option<u32>,
+    /// Bytes given to each send call, and the size of the receive buffer; of UDP, the payload of a datagram.
     pub message: ByteCount,
+    /// Whether `message` is to be what fits the path's MTU, whatever it says (UDP).
+    pub fit_message: bool,
+    /// Payload of all flows of a direction after which the run is over; `None` for as long as the window is.
+    pub bytes: Option<ByteCount>,
+    /// Whether trains of datagrams are handed over as one (`UDP_SEGMENT`).
+    pub segment: bool,
+    /// Whether the receiver takes datagrams of a train as one (`UDP_GRO`).
+    pub gro: bool,
+    /// Datagrams handed over, or taken, in one call.
+    pub batch: u32,
+    /// Whether datagrams may be cut up on the way; `None` is the kernel's own choice.
+    pub dont_fragment: Option<bool>,
+    /// Bytes of a request.
+    pub request: ByteCount,
+    /// Bytes of a response.
+    pub response: ByteCount,
+    /// Requests a flow has under way at most.
+    pub in_flight: u32,
+    /// Transactions per second of all flows together, begun on time whatever the last one took; `None` begins one when
+    /// one has ended.
+    pub pace: Option<PerSecond>,
+    /// How long a UDP response is waited for before the request is sent again.
+    pub timeout: Duration,
+    /// Whether the threads ask again and again instead of sleeping.
+    pub spin: bool,
+    /// How long the kernel polls the device for a blocked call (`SO_BUSY_POLL`), in microseconds.
+    pub busy_poll_us: Option<u32>,
+    /// Whether connections of `crr` are closed by a reset, which leaves no `TIME_WAIT` behind.
+    pub reset: bool,
+    /// An exchange beside a stream.
+    pub probe: Option<Probe>,
+    /// The client's device, whatever the route says.
+    pub bind_device: Option<String>,
+    /// Firewall mark of the client's packets.
+    pub mark: Option<u32>,
+    /// Where the threads run.
+    pub placement: Placement,
     /// Requested send buffer; `None` leaves it to the kernel's autotuning.
     pub sndbuf: Option<ByteCount>,
     /// Requested receive buffer.
@@ -119,12 +231,33 @@ pub struct StreamSpec {
     pub pin: Pin,
 }
 
-impl Default for StreamSpec {
+impl Default for RunSpec {
     fn default() -> Self {
         Self {
+            workload: Workload::Stream,
+            transport: Transport::Tcp,
             direction: Direction::Send,
             flows: 1,
+            threads: None,
             message: DEFAULT_MESSAGE,
+            fit_message: false,
+            bytes: None,
+            segment: false,
+            gro: false,
+            batch: 1,
+            dont_fragment: None,
+            request: ByteCount(1),
+            response: ByteCount(1),
+            in_flight: 1,
+            pace: None,
+            timeout: Duration::from_millis(200),
+            spin: false,
+            busy_poll_us: None,
+            reset: false,
+            probe: None,
+            bind_device: None,
+            mark: None,
+            placement: Placement::Free,
             sndbuf: None,
             rcvbuf: None,
             nodelay: false,
@@ -145,108 +278,90 @@ impl Default for StreamSpec {
     }
 }
 
-impl fmt::Display for StreamSpec {
-    /// What a server logs: "1 flow of 128K messages, received, for 10s".
+impl fmt::Display for RunSpec {
+    /// What a server logs: "TCP stream from the client, 1 flow, 128K messages, 10s".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { flows, message, window, .. } = self;
-        let (plural, way) = (
-            if *flows == 1 { "" } else { "s" },
-            match self.direction {
-                Direction::Send => "from the client",
-                Direction::Receive => "to the client",
-            },
-        );
-        write!(f, "TCP stream {way}, {flows} flow{plural}, {message} messages, {window:?}")
+        let Self { flows, message, request, response, window, .. } = self;
+        let over = match self.transport {
+            Transport::Tcp => "TCP",
+            Transport::Udp => "UDP",
+        };
+        let plural = if *flows == 1 { "" } else { "s" };
+        match self.workload {
+            Workload::Stream => {
+                let way = match self.direction {
+                    Direction::Send => "from the client",
+                    Direction::Receive => "to the client",
+                    Direction::Both => "both ways",
+                };
+                write!(f, "{over} stream {way}, {flows} flow{plural}, {message} messages, {window:?}")
+            }
+            Workload::Rr => {
+                write!(f, "{over} exchange, {flows} flow{plural}, {request}/{response} bytes, {window:?}")
+            }
+            Workload::Crr => {
+                write!(f, "{over} connections, {flows} at a time, {request}/{response} bytes, {window:?}")
+            }
+        }
     }
 }
 
-/// A specification that cannot be run.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SpecError {
-    /// No flow, or more than one end can hold.
-    #[error("{0} flows: give 1 to {MAX_FLOWS}")]
-    Flows(u32),
-    /// An empty or oversized message.
-    #[error("a message of {0} bytes: give 1 to {MAX_MESSAGE}")]
-    Message(u64),
-    /// More buffers than one end can be expected to fill.
-    #[error(
-        "{flows} flows with messages of {message}: their buffers are more than {MAX_BUFFERS} at each end"
-    )]
-    Buffers {
-        /// The flows.
-        flows: u32,
-        /// The message.
-        message: ByteCount,
-    },
-    /// An offset that reaches the next page.
-    #[error("an offset of {0} bytes: give 0 to {most} bytes past the page boundary", most = MAX_OFFSET.0)]
-    Offset(u64),
-    /// No rate at all.
-    #[error("a rate of 0: give bits per second, as 10M or 1G, or leave --rate out for as fast as it goes")]
-    Rate,
-    /// A rate at which too few messages fit into the window.
-    #[error(
-        "at {rate} a flow sends a message of {message} every {every:.2?}, and fewer than {LEAST_MESSAGES} fit into the window: \
-         give a --message of {most} or less, or a longer --time"
-    )]
-    Coarse {
-        /// The rate of all flows.
-        rate: BitRate,
-        /// The message.
-        message: ByteCount,
-        /// How long one takes at that rate.
-        every: Duration,
-        /// The largest that does.
-        most: ByteCount,
-    },
-    /// A segment the kernel does not allow.
-    #[error("segments of {0} bytes: give {least} to {most}", least = MSS.start(), most = MSS.end())]
-    Mss(u32),
-    /// Bits that TCP sets itself.
-    #[error(
-        "a type of service of {0:#04x}: the two low bits are ECN's, and TCP sets them; give a multiple of 4, as 0xb8 for DSCP 46 (EF)"
-    )]
-    Tos(u8),
-    /// Options that exclude each other.
-    #[error("{what}: {remedy}")]
-    Combination {
-        /// What does not go together, and why.
-        what: &'static str,
-        /// What to do instead.
-        remedy: &'static str,
-    },
-    /// A window too short to mean anything or too long to allow.
-    #[error("a window of {0:?}: give 10ms to 24h, warm-up included")]
-    Window(Duration),
-    /// An interval that does not divide the window sensibly.
-    #[error(
-        "an interval of {0:?}: give at least 10ms, not more than the window, and not more than 100,000 of them"
-    )]
-    Interval(Duration),
-    /// A name that cannot be a congestion control.
-    #[error("'{0}' is no congestion control's name")]
-    Cc(String),
-}
-
-impl SpecError {
-    /// Whether another option can make it right.
-    #[must_use]
-    pub fn depends_on_others(&self) -> bool {
-        matches!(self, Self::Coarse { .. } | Self::Combination { .. } | Self::Interval(_))
-    }
-}
-
-impl StreamSpec {
+impl RunSpec {
     /// Warm-up and window together: how long the flows run.
     #[must_use]
     pub fn lifetime(&self) -> Duration {
         self.warmup.saturating_add(self.window)
     }
 
-    /// What each data socket is asked for, at both ends.
+    /// The legs of the run: what starts together, each in one direction over flows of its own.
     #[must_use]
-    pub fn sockets(&self) -> Requested {
+    pub fn legs(&self) -> Vec<Self> {
+        let one = |direction| Self { direction, probe: None, ..self.clone() };
+        let mut legs = match self.direction {
+            Direction::Both if self.workload == Workload::Stream => {
+                vec![one(Direction::Send), one(Direction::Receive)]
+            }
+            direction => vec![one(direction)],
+        };
+        if let Some(probe) = self.probe {
+            legs.push(self.probing(probe));
+        }
+        legs
+    }
+
+    /// The exchange that measures latency beside the rest: its own socket options are the kernel's defaults, because it
+    /// stands for somebody else's traffic.
+    #[must_use]
+    pub fn probing(&self, probe: Probe) -> Self {
+        Self {
+            workload: Workload::Rr,
+            pace: Some(probe.rate),
+            nodelay: true,
+            in_flight: MAX_IN_FLIGHT,
+            tos: self.tos,
+            bind_device: self.bind_device.clone(),
+            mark: self.mark,
+            warmup: self.warmup,
+            window: self.window,
+            ..Self::default()
+        }
+    }
+
+    /// Whether the client leads at this workload: it sends, or asks.
+    #[must_use]
+    pub fn client_leads(&self) -> bool {
+        self.workload != Workload::Stream || self.direction == Direction::Send
+    }
+
+    /// Flows that are connected before the start: `crr` makes its own as it goes.
+    #[must_use]
+    pub fn connections(&self) -> u32 {
+        if self.workload == Workload::Crr { 0 } else { self.flows }
+    }
+
+    /// What each data socket of an end is asked for.
+    #[must_use]
+    pub fn sockets(&self, _client: bool) -> Requested {
         Requested {
             sndbuf: self.sndbuf,
             rcvbuf: self.rcvbuf,
@@ -262,145 +377,5 @@ impl StreamSpec {
     #[must_use]
     pub fn pin_of(&self, client: bool) -> Option<&CpuList> {
         if client { self.pin.client.as_ref() } else { self.pin.server.as_ref() }
-    }
-
-    /// Says what of it cannot be run.
-    pub fn check(&self) -> Result<(), SpecError> {
-        if self.flows == 0 || self.flows > MAX_FLOWS {
-            return Err(SpecError::Flows(self.flows));
-        }
-        if self.message.0 == 0 || self.message > MAX_MESSAGE {
-            return Err(SpecError::Message(self.message.0));
-        }
-        if self.message.0.saturating_mul(u64::from(self.flows)) > MAX_BUFFERS.0 {
-            return Err(SpecError::Buffers { flows: self.flows, message: self.message });
-        }
-        for offset in [self.send_offset, self.recv_offset] {
-            if offset > MAX_OFFSET {
-                return Err(SpecError::Offset(offset.0));
-            }
-        }
-        self.check_combinations()?;
-        self.check_rate()?;
-        if let Some(mss) = self.mss.filter(|mss| !MSS.contains(mss)) {
-            return Err(SpecError::Mss(mss));
-        }
-        if let Some(tos) = self.tos.filter(|tos| tos & 3 != 0) {
-            return Err(SpecError::Tos(tos));
-        }
-        // 10 ms is the resolution of the CPU counters of most kernels: a shorter window has no CPU figure at all.
-        if self.window < Duration::from_millis(10) || self.lifetime() > MAX_LIFETIME {
-            return Err(SpecError::Window(self.window));
-        }
-        if let Some(interval) = self.interval
-            && (interval < Duration::from_millis(10)
-                || interval > self.window
-                || self.window.as_nanos() / interval.as_nanos() > 100_000)
-        {
-            return Err(SpecError::Interval(interval));
-        }
-        // The kernel's own limit is TCP_CA_NAME_MAX, 16 bytes with the terminating zero (include/net/tcp.h).
-        if let Some(cc) = &self.cc
-            && (cc.is_empty()
-                || cc.len() > 15
-                || !cc.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-'))
-        {
-            return Err(SpecError::Cc(cc.clone()));
-        }
-        Ok(())
-    }
-
-    /// Says whether the rate is one, given the message and the window.
-    fn check_rate(&self) -> Result<(), SpecError> {
-        const NANOS: u128 = 1_000_000_000;
-        let Some(rate) = self.rate else { return Ok(()) };
-        if rate.0 == 0 {
-            return Err(SpecError::Rate);
-        }
-        let (asked, flows) = (u128::from(rate.0), u128::from(self.flows));
-        let every = u128::from(self.message.0) * 8 * flows * NANOS / asked;
-        let longest = self.window.as_nanos() / u128::from(LEAST_MESSAGES);
-        if every > longest {
-            // At least a byte: a rate that does not even allow that wants a longer window, as the text says.
-            let most = (longest * asked / (8 * flows * NANOS)).max(1);
-            return Err(SpecError::Coarse {
-                rate,
-                message: self.message,
-                every: Duration::from_nanos(u64::try_from(every).unwrap_or(u64::MAX)),
-                most: ByteCount(u64::try_from(most).unwrap_or(u64::MAX)),
-            });
-        }
-        Ok(())
-    }
-
-    /// Says which options exclude each other.
-    fn check_combinations(&self) -> Result<(), SpecError> {
-        const PAGE: u64 = 4096;
-        let no = |what, remedy| Err(SpecError::Combination { what, remedy });
-        if self.send_with.is_from_file() && self.send_offset.0 > 0 {
-            return no(
-                "sendfile and splice send pages of a file, and a send offset is one into a buffer",
-                "use --send-with write or zerocopy, or leave --send-offset out",
-            );
-        }
-        if self.recv_with == RecvWith::Discard && self.recv_offset.0 > 0 {
-            return no(
-                "a receiver that discards has no buffer that anything is copied to",
-                "use --recv-with read, or leave --recv-offset out",
-            );
-        }
-        if self.send_with == SendWith::Zerocopy && self.payload == Payload::Fresh {
-            return no(
-                "zerocopy sends from a ring of buffers and does not walk 64 MiB",
-                "use --payload stamped or repeat, or --send-with write",
-            );
-        }
-        if self.payload == Payload::Fresh && self.send_offset.0 > 0 && !self.message.0.is_multiple_of(PAGE) {
-            return no(
-                "a fresh payload is walked message by message, and only whole pages keep their offset",
-                "give --message as a multiple of 4K, or use --payload stamped",
-            );
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn options_that_exclude_each_other_are_refused_with_the_remedy() {
-        let base = StreamSpec::default;
-        let (one, odd) = (ByteCount(1), ByteCount(1000));
-        let cases = [
-            (StreamSpec { send_with: SendWith::Sendfile, send_offset: one, ..base() }, "--send-with write"),
-            (StreamSpec { send_with: SendWith::Splice, send_offset: one, ..base() }, "--send-with write"),
-            (StreamSpec { recv_with: RecvWith::Discard, recv_offset: one, ..base() }, "--recv-with read"),
-            (StreamSpec { send_with: SendWith::Zerocopy, payload: Payload::Fresh, ..base() }, "stamped"),
-            (StreamSpec { payload: Payload::Fresh, send_offset: one, message: odd, ..base() }, "multiple"),
-            (StreamSpec { send_offset: ByteCount(4096), ..base() }, "0 to 4095"),
-            (StreamSpec { recv_offset: ByteCount(4096), ..base() }, "0 to 4095"),
-            (StreamSpec { rate: Some(BitRate(0)), ..base() }, "leave --rate out"),
-            (StreamSpec { rate: Some(BitRate(1)), ..base() }, "longer --time"),
-            (StreamSpec { mss: Some(87), ..base() }, "88 to 32767"),
-            (StreamSpec { mss: Some(32_768), ..base() }, "88 to 32767"),
-            (StreamSpec { tos: Some(0x11), ..base() }, "a multiple of 4"),
-        ];
-        for (spec, remedy) in cases {
-            let error = spec.check().expect_err(remedy).to_string();
-            assert!(error.contains(remedy), "{error}");
-        }
-        for send_with in SendWith::ALL {
-            for recv_with in RecvWith::ALL {
-                assert_eq!(StreamSpec { send_with, recv_with, ..base() }.check(), Ok(()));
-            }
-        }
-        let slow = StreamSpec { rate: Some(BitRate(1_000_000)), window: Duration::from_secs(1), ..base() };
-        let text = slow.check().expect_err("coarse").to_string();
-        assert!(text.contains("1.05s") && text.contains("--message of 12500 or less"), "{text}");
-        assert_eq!(StreamSpec { message: ByteCount(12_500), ..slow }.check(), Ok(()));
-        let both = StreamSpec { send_offset: one, recv_offset: MAX_OFFSET, ..base() };
-        assert_eq!(both.check(), Ok(()));
     }
 }

@@ -9,17 +9,22 @@
 //! [`ZerocopySending`] those of a ring of buffers.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Arc, OnceLock};
 
 use haul_host::socket::{self, Flags, PageBuffer};
 use haul_stats::ByteCount;
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
-use crate::engine::{Moved, Ready, Work};
+use crate::ceiling;
+use crate::end::{Ends, Ledger, NoLedger, Workers};
+use crate::engine::{Engine, Manner, Moved, Work};
 use crate::error::Result;
-use crate::mode::RecvWith;
-use crate::spec::{Payload, SpecError};
+use crate::legs::Flows;
+use crate::mode::{RecvWith, SendWith};
+use crate::pace::Bucket;
+use crate::report::{Detail, Role, ZerocopyReport};
+use crate::spec::{Payload, RunSpec, SpecError};
 
 mod file;
 mod zerocopy;
@@ -40,6 +45,81 @@ const PAGE: usize = 4096;
 
 /// The seed of the payload: it is noise, but the same noise in every run.
 const PAYLOAD_SEED: u64 = 0x6861_756c;
+
+/// What became of the sends without a copy.
+#[derive(Debug)]
+struct ZerocopyLedger {
+    tallies: Vec<Arc<Tally>>,
+    opening: Option<ZerocopyReport>,
+    closing: Option<ZerocopyReport>,
+}
+
+impl ZerocopyLedger {
+    fn read(&self) -> ZerocopyReport {
+        self.tallies.iter().fold(ZerocopyReport::default(), |sum, tally| {
+            let (completed, copied) = tally.get();
+            ZerocopyReport { completed: sum.completed + completed, copied: sum.copied + copied }
+        })
+    }
+}
+
+impl Ledger for ZerocopyLedger {
+    fn open(&mut self) {
+        self.opening = Some(self.read());
+    }
+
+    fn close(&mut self) {
+        self.closing = Some(self.read());
+    }
+
+    /// The difference of the two edges. A flow's two counters are not read at one instant, hence the last bound.
+    fn detail(&mut self) -> Detail {
+        let (Some(then), Some(now)) = (self.opening, self.closing) else { return Detail::Plain };
+        let completed = now.completed.saturating_sub(then.completed);
+        let copied = now.copied.saturating_sub(then.copied).min(completed);
+        Detail::Zerocopy(ZerocopyReport { completed, copied })
+    }
+}
+
+/// Starts the workers of one end of a TCP stream, each with the work that its role and mode are.
+pub(crate) fn workers(end: Ends<'_>, flows: Flows) -> Result<Workers> {
+    let sockets = flows.sockets;
+    let RunSpec { message, payload, flows, send_with, recv_with, send_offset, recv_offset, .. } = *end.spec;
+    let plain = |engine, ceiling| Workers { engine, ledger: Box::new(NoLedger), ceiling };
+    if end.role == Role::Receiver {
+        let crew = end.crew(sockets, None, Manner::Block);
+        let engine = Engine::prepare(crew, move |_| Receiving::new(message, recv_offset, recv_with))?;
+        return Ok(plain(engine, None));
+    }
+    let bucket = end.spec.rate.map(|rate| Bucket::new(rate, flows));
+    let crew = end.crew(sockets, bucket.as_ref(), Manner::Block);
+    match send_with {
+        SendWith::Write => {
+            let ceiling = ceiling::of(message, send_offset, payload).ok();
+            let engine = Engine::prepare(crew, move |place| {
+                Sending::new(message, send_offset, payload, place.flow)
+            })?;
+            Ok(plain(engine, ceiling))
+        }
+        SendWith::Sendfile | SendWith::Splice => {
+            let engine = Engine::prepare(crew, move |place| {
+                FileSending::new(message, payload, send_with, place.flow)
+            })?;
+            Ok(plain(engine, None))
+        }
+        SendWith::Zerocopy => {
+            crew.sockets.iter().try_for_each(|socket| socket::enable_zerocopy(socket.as_fd()))?;
+            let tallies: Vec<Arc<Tally>> = crew.sockets.iter().map(|_| Arc::default()).collect();
+            let own = tallies.clone();
+            let engine = Engine::prepare(crew, move |place| {
+                let tally = own.get(place.flow as usize).map(Arc::clone).unwrap_or_default();
+                ZerocopySending::new(message, send_offset, payload, (place.flow, flows), tally)
+            })?;
+            let ledger = ZerocopyLedger { tallies, opening: None, closing: None };
+            Ok(Workers { engine, ledger: Box::new(ledger), ceiling: None })
+        }
+    }
+}
 
 /// The length of a message in memory.
 fn length(message: ByteCount) -> Result<usize> {
@@ -136,7 +216,8 @@ impl Sending {
 }
 
 impl Work for Sending {
-    const READY: Ready = Ready::Writable;
+    const LEADS: bool = true;
+    const NAME: &'static str = "send";
 
     #[inline]
     fn step(&mut self, fd: BorrowedFd<'_>) -> io::Result<Moved> {
@@ -145,7 +226,7 @@ impl Work for Sending {
         if self.sent >= self.message {
             self.sent = 0;
         }
-        Ok(Moved::Bytes(sent as u64))
+        Ok(Moved::Units(sent as u64))
     }
 }
 
@@ -170,13 +251,14 @@ impl Receiving {
 }
 
 impl Work for Receiving {
-    const READY: Ready = Ready::Readable;
+    const LEADS: bool = false;
+    const NAME: &'static str = "recv";
 
     #[inline]
     fn step(&mut self, fd: BorrowedFd<'_>) -> io::Result<Moved> {
         match socket::recv(fd, self.buffer.at_mut(self.offset), self.flags)? {
             0 => Ok(Moved::End),
-            received => Ok(Moved::Bytes(received as u64)),
+            received => Ok(Moved::Units(received as u64)),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use haul_host::settings::Setting;
 use haul_host::signal::Signal;
 use haul_stats::{Metric, Reading, Scope, Verdict};
-use haul_workload::{StreamSpec, WorkloadError};
+use haul_workload::{RunSpec, WorkloadError};
 use serde_json::json;
 
 use super::*;
@@ -35,7 +35,7 @@ struct Mock {
     features: BTreeMap<String, bool>,
     governor: String,
     /// Throughput in Gbit/s while a feature is on.
-    rate: fn(&BTreeMap<String, bool>, &StreamSpec, usize) -> f64,
+    rate: fn(&BTreeMap<String, bool>, &RunSpec, usize) -> f64,
     mishaps: BTreeMap<usize, Mishap>,
     /// Before which runs somebody changes the governor, and to what.
     between: BTreeMap<usize, &'static str>,
@@ -138,7 +138,7 @@ impl Rig for Mock {
 
     fn stream(
         &mut self,
-        spec: &StreamSpec,
+        spec: &RunSpec,
         _: &Stop,
         on_interval: &mut (dyn FnMut(&Interval) + Send),
     ) -> Result<Taken, LabError> {
@@ -204,7 +204,7 @@ fn interrupted() -> LabError {
 fn plan_of(arms: &[&str], repeats: u32, null: bool) -> Plan {
     let arms: Vec<Arm> = arms.iter().map(|arm| arm.parse().unwrap()).collect();
     let rules = Rules { repeats, null, seed: 11, ..Rules::default() };
-    Plan::compare(&StreamSpec::default(), &[], arms, rules).unwrap()
+    Plan::compare(&RunSpec::default(), &[], arms, rules).unwrap()
 }
 
 fn on_off(pairs: u32) -> Plan {
@@ -218,7 +218,7 @@ fn order_of_one_pair(plan: &Plan) -> [&str; 2] {
 
 fn single(runs: u32) -> Plan {
     let rules = Rules { repeats: runs, seed: 11, ..Rules::default() };
-    Plan::stream(&StreamSpec::default(), &[], rules).unwrap()
+    Plan::stream(&RunSpec::default(), &[], rules).unwrap()
 }
 
 fn measure(plan: &Plan, mock: &mut Mock) -> Measured {
@@ -299,7 +299,7 @@ fn a_hog_that_starts_half_way_is_charged_to_neither_arm() {
             |_, _, run| (if run < 20 { 50.0 } else { 30.0 }) * (1.0 + 0.001 * ((run * 7 % 5) as f64 - 2.0));
         let arms = ["a:nic.tso=on", "b:nic.tso=off"].map(|arm| arm.parse().unwrap()).to_vec();
         let rules = Rules { repeats: 20, seed, ..Rules::default() };
-        let plan = Plan::compare(&StreamSpec::default(), &[], arms, rules).unwrap();
+        let plan = Plan::compare(&RunSpec::default(), &[], arms, rules).unwrap();
         let verdict = throughput(&measure(&plan, &mut mock), "b").verdict;
         assert!(
             matches!(verdict, Some(Verdict::Equivalent | Verdict::Undecided)),
@@ -546,7 +546,7 @@ fn a_peer_lost_in_mid_run_leaves_this_ends_numbers() {
 fn a_cell_without_one_valid_run_fails_the_whole() {
     let axes = [Axis::parse("message", "1K,2K").unwrap()];
     let rules = Rules { repeats: 1, seed: 1, ..Rules::default() };
-    let plan = Plan::stream(&StreamSpec::default(), &axes, rules).unwrap();
+    let plan = Plan::stream(&RunSpec::default(), &axes, rules).unwrap();
     let mut mock = Mock::new();
     mock.mishaps = BTreeMap::from([(1, Mishap::Invalid)]);
     let measured = measure(&plan, &mut mock);
@@ -561,7 +561,7 @@ fn each_cell_is_compared_by_itself_and_the_family_is_one_metric() {
     let axes = [Axis::parse("message", "1K,2K,4K,8K,16K,32K,64K,128K").unwrap()];
     let arms = ["on:nic.tso=on", "off:nic.tso=off"].map(|arm| arm.parse().unwrap()).to_vec();
     let rules = Rules { repeats: 10, seed: 5, ..Rules::default() };
-    let plan = Plan::compare(&StreamSpec::default(), &axes, arms, rules).unwrap();
+    let plan = Plan::compare(&RunSpec::default(), &axes, arms, rules).unwrap();
     let measured = measure(&plan, &mut Mock::new());
     assert_eq!(measured.runs.len(), 160);
     assert_eq!(measured.comparisons.len(), 8 * 2, "two metrics have readings");

@@ -7,15 +7,15 @@ use haul_host::signal::Stop;
 use haul_lab::live::LiveRig;
 use haul_lab::{Arm, Event, Measured, Plan, Rules, Target, Topology, runner};
 use haul_wire::Trust;
-use haul_workload::StreamSpec;
+use haul_workload::RunSpec;
 
 /// One stream of 128 KiB messages for a fifth of a second.
-pub(crate) fn spec() -> StreamSpec {
-    StreamSpec {
+pub(crate) fn spec() -> RunSpec {
+    RunSpec {
         cc: Some("reno".to_owned()),
         warmup: Duration::from_millis(50),
         window: Duration::from_millis(150),
-        ..StreamSpec::default()
+        ..RunSpec::default()
     }
 }
 

@@ -3,8 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::{self, Write};
-use std::net::{Shutdown, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -14,7 +13,7 @@ use haul_host::clock;
 use haul_host::socket::{self, Epoll, Interest};
 use haul_stats::MonoNanos;
 
-use super::{Counter, FlowEnd, Gate, Moved, Ready, Work};
+use super::{Counter, FlowEnd, Gate, Manner, Moved, Work};
 use crate::pace::Bucket;
 
 /// The longest a worker waits before it looks at the stop flag.
@@ -23,7 +22,7 @@ const STOP_LOOK: Duration = Duration::from_millis(20);
 /// One flow in a worker's hands.
 pub(super) struct Flow<W> {
     pub(super) index: usize,
-    pub(super) socket: Arc<TcpStream>,
+    pub(super) socket: Arc<OwnedFd>,
     pub(super) counter: Arc<Counter>,
     pub(super) work: W,
     /// Its pace, where it has one.
@@ -35,13 +34,18 @@ impl<W: Work> Flow<W> {
     #[inline]
     fn step(&mut self) -> io::Result<Moved> {
         let moved = self.work.step(self.socket.as_fd())?;
-        if let Moved::Bytes(bytes) = moved {
-            self.counter.add(bytes);
+        if let Moved::Units(units) = moved {
+            self.counter.add(units);
             if let Some(bucket) = &mut self.bucket {
-                bucket.spend(clock::now(), bytes);
+                bucket.spend(clock::now(), units);
             }
         }
         Ok(moved)
+    }
+
+    /// What epoll is to wait on.
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.work.own_fd().unwrap_or_else(|| self.socket.as_fd())
     }
 
     /// When the flow may go on, where it may not yet.
@@ -58,43 +62,67 @@ pub(super) struct Shift<W> {
     pub(super) gate: Arc<Gate>,
     pub(super) stop: Arc<AtomicBool>,
     pub(super) ends: mpsc::Sender<FlowEnd>,
-    pub(super) bell: UnixStream,
+    pub(super) bell: Arc<UnixStream>,
+    pub(super) manner: Manner,
+}
+
+/// Where a worker reports the ends of its flows.
+struct Report {
+    ends: mpsc::Sender<FlowEnd>,
+    bell: Arc<UnixStream>,
+}
+
+impl Report {
+    fn ended(&self, index: usize, at: MonoNanos, result: io::Result<()>) {
+        let _ = self.ends.send(FlowEnd { index, at, error: result.err() });
+        // A full bell has rung already.
+        let _ = (&*self.bell).write(&[1]);
+    }
 }
 
 impl<W: Work> Shift<W> {
     /// From the start to the end of the last flow.
     pub(super) fn run(self) {
-        let Self { mut flows, gate, stop, ends, bell } = self;
-        // Receivers do not wait for the start: whoever sends must find them in their call.
-        if W::READY == Ready::Writable && !gate.pass() {
+        let Self { mut flows, gate, stop, ends, bell, manner } = self;
+        let report = Report { ends, bell };
+        // Who follows does not wait for the start: whoever leads must find it in its call.
+        if W::LEADS && !gate.pass() {
             return;
         }
         let now = clock::now();
         for bucket in flows.iter_mut().filter_map(|flow| flow.bucket.as_mut()) {
             bucket.start(now);
         }
-        let finish = |index: usize, socket: &TcpStream, result: io::Result<()>| {
-            if W::READY == Ready::Writable {
-                // An error here is the same broken connection that the step has reported.
-                let _ = socket.shutdown(Shutdown::Write);
+        match flows.as_mut_slice() {
+            [flow] if manner != Manner::Epoll => {
+                let result = flow.work.begin(flow.socket.as_fd()).and_then(|()| alone(flow, &stop));
+                let at = clock::now();
+                take_leave(std::slice::from_mut(flow));
+                report.ended(flow.index, at, result);
             }
-            let _ = ends.send(FlowEnd { index, at: clock::now(), error: result.err() });
-            // A full bell has rung already.
-            let _ = (&bell).write(&[1]);
-        };
-        if let [flow] = flows.as_mut_slice() {
-            let result = alone(flow, &stop);
-            finish(flow.index, &flow.socket, result);
-        } else {
-            together(flows, &stop, finish);
+            _ => together(flows, &stop, manner, report),
         }
     }
 }
 
-/// The bare loop: one flow, one blocking call after another.
+/// Tells the peers of these flows that nothing more will come, once what is under way has had time to arrive.
+fn take_leave<W: Work>(flows: &mut [Flow<W>]) {
+    if !W::LEADS || flows.is_empty() {
+        return;
+    }
+    if !W::LEAVE_AFTER.is_zero() {
+        clock::sleep_until(clock::now().after(W::LEAVE_AFTER));
+    }
+    for flow in flows {
+        flow.work.leave(flow.socket.as_fd());
+    }
+}
+
+/// The bare loop: one flow, one blocking call after another. A call that gives up waiting (a spinning worker's, one with
+/// a timeout) only looks whether it is time to end.
 fn alone<W: Work>(flow: &mut Flow<W>, stop: &AtomicBool) -> io::Result<()> {
     loop {
-        if W::READY == Ready::Writable && stop.load(Ordering::Relaxed) {
+        if W::LEADS && stop.load(Ordering::Relaxed) {
             return Ok(());
         }
         if let Some(until) = flow.held_until() {
@@ -102,40 +130,33 @@ fn alone<W: Work>(flow: &mut Flow<W>, stop: &AtomicBool) -> io::Result<()> {
             continue;
         }
         match flow.step() {
-            Ok(Moved::Bytes(_)) => {}
+            Ok(Moved::Units(_)) => {}
             Ok(Moved::Waits) => drop(socket::await_notice(flow.socket.as_fd(), STOP_LOOK)?),
             Ok(Moved::End) => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
             Err(error) => return Err(error),
         }
     }
 }
 
 /// Several flows behind one epoll, a step for each that is ready.
-fn together<W: Work>(
-    flows: Vec<Flow<W>>,
-    stop: &AtomicBool,
-    finish: impl Fn(usize, &TcpStream, io::Result<()>),
-) {
+fn together<W: Work>(flows: Vec<Flow<W>>, stop: &AtomicBool, manner: Manner, report: Report) {
     let epoll = match Epoll::new(flows.len()) {
         Ok(epoll) => epoll,
         Err(error) => {
             for flow in &flows {
-                finish(flow.index, &flow.socket, Err(io::Error::other(error.to_string())));
+                report.ended(flow.index, clock::now(), Err(io::Error::other(error.to_string())));
             }
             return;
         }
     };
     let mut lane = Lane {
         epoll,
-        ready: match W::READY {
-            Ready::Readable => Interest::READ,
-            Ready::Writable => Interest::WRITE,
-        },
         places: Vec::with_capacity(flows.len()),
         held: BinaryHeap::new(),
         open: 0,
-        finish,
+        spins: manner == Manner::Spin,
+        report,
     };
     for flow in flows {
         lane.add(flow);
@@ -147,30 +168,40 @@ fn together<W: Work>(
 struct Place<W> {
     flow: Flow<W>,
     interest: Interest,
+    /// The earliest of its entries among those that are held.
+    queued: Option<MonoNanos>,
 }
 
 /// The flows of one worker. A flow that may not go on yet, or that waits for a notice, is taken off the wait for
 /// readiness, because a socket with room would end that wait at once; its errors are reported all the same.
-struct Lane<W, F> {
+struct Lane<W> {
     epoll: Epoll,
-    ready: Interest,
     places: Vec<Option<Place<W>>>,
-    /// Which flow may go on when. An entry may be out of date: the flow itself knows.
+    /// Which flow may go on, or wants to, when. An entry may be out of date: the flow itself knows.
     held: BinaryHeap<Reverse<(MonoNanos, usize)>>,
     open: usize,
-    finish: F,
+    spins: bool,
+    report: Report,
 }
 
-impl<W: Work, F: Fn(usize, &TcpStream, io::Result<()>)> Lane<W, F> {
-    fn add(&mut self, flow: Flow<W>) {
+impl<W: Work> Lane<W> {
+    fn add(&mut self, mut flow: Flow<W>) {
         let place = self.places.len();
-        match self.epoll.add(flow.socket.as_fd(), place as u64, self.ready) {
+        let begun = flow.work.begin(flow.socket.as_fd());
+        let interest = flow.work.interest();
+        let added = begun.and_then(|()| {
+            let added = self.epoll.add(flow.fd(), place as u64, interest);
+            added.map_err(|error| io::Error::other(error.to_string()))
+        });
+        match added {
             Ok(()) => {
-                self.places.push(Some(Place { flow, interest: self.ready }));
+                flow.work.turned();
+                self.places.push(Some(Place { flow, interest, queued: None }));
                 self.open += 1;
+                self.queue(place);
             }
             Err(error) => {
-                (self.finish)(flow.index, &flow.socket, Err(io::Error::other(error.to_string())));
+                self.report.ended(flow.index, clock::now(), Err(error));
                 self.places.push(None);
             }
         }
@@ -179,12 +210,12 @@ impl<W: Work, F: Fn(usize, &TcpStream, io::Result<()>)> Lane<W, F> {
     fn run(mut self, stop: &AtomicBool) {
         let mut ready = Vec::with_capacity(self.places.len());
         while self.open > 0 {
-            if W::READY == Ready::Writable && stop.load(Ordering::Relaxed) {
+            if W::LEADS && stop.load(Ordering::Relaxed) {
                 break;
             }
             let wait = self.let_go();
             ready.clear();
-            match self.epoll.wait(wait) {
+            match self.epoll.wait(if self.spins { Duration::ZERO } else { wait }) {
                 Ok(events) => ready.extend(events.filter_map(|event| usize::try_from(event.token).ok())),
                 Err(_) => break,
             }
@@ -192,8 +223,11 @@ impl<W: Work, F: Fn(usize, &TcpStream, io::Result<()>)> Lane<W, F> {
                 self.turn(place);
             }
         }
-        for place in self.places.into_iter().flatten() {
-            (self.finish)(place.flow.index, &place.flow.socket, Ok(()));
+        let at = clock::now();
+        let mut left: Vec<Flow<W>> = self.places.into_iter().flatten().map(|place| place.flow).collect();
+        take_leave(&mut left);
+        for flow in left {
+            self.report.ended(flow.index, at, Ok(()));
         }
     }
 
@@ -207,10 +241,22 @@ impl<W: Work, F: Fn(usize, &TcpStream, io::Result<()>)> Lane<W, F> {
                 return rest.saturating_sub(FINE).min(STOP_LOOK);
             }
             if !rest.is_zero() {
+                if self.spins {
+                    return Duration::ZERO;
+                }
                 clock::sleep_until(at);
             }
             self.held.pop();
-            self.step(place);
+            if let Some(Some(Place { flow, queued, .. })) = self.places.get_mut(place)
+                && *queued == Some(at)
+            {
+                *queued = None;
+                // An event may have moved it on meanwhile.
+                match flow.held_until().or_else(|| flow.work.due()).filter(|&due| due > at) {
+                    Some(_) => self.queue(place),
+                    None => self.step(place),
+                }
+            }
             if !rest.is_zero() {
                 // The others have waited for this one.
                 return Duration::ZERO;
@@ -234,32 +280,55 @@ impl<W: Work, F: Fn(usize, &TcpStream, io::Result<()>)> Lane<W, F> {
     fn step(&mut self, place: usize) {
         let Some(Some(Place { flow, .. })) = self.places.get_mut(place) else { return };
         let next = match flow.step() {
-            Ok(Moved::Bytes(_)) => match flow.held_until() {
-                Some(until) => {
-                    self.held.push(Reverse((until, place)));
-                    Interest::NONE
-                }
-                None => self.ready,
+            Ok(Moved::Units(_)) => match flow.held_until() {
+                Some(_) => Interest::NONE,
+                None => flow.work.interest(),
             },
             Ok(Moved::Waits) => Interest::NONE,
             Ok(Moved::End) => return self.end(place, Ok(())),
             Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {
-                self.ready
+                flow.work.interest()
             }
             Err(error) => return self.end(place, Err(error)),
         };
-        self.wait_for(place, next);
+        if flow.work.turned() {
+            self.wait_on_another(place, next);
+        } else {
+            self.wait_for(place, next);
+        }
+        self.queue(place);
+    }
+
+    /// Notes when a flow may, or wants to, go on. One entry is enough for a flow: an earlier one leads to a step, and
+    /// that asks again.
+    fn queue(&mut self, place: usize) {
+        let Some(Some(Place { flow, queued, .. })) = self.places.get_mut(place) else { return };
+        let Some(at) = flow.held_until().or_else(|| flow.work.due()) else { return };
+        if queued.is_none_or(|queued| at < queued) {
+            *queued = Some(at);
+            self.held.push(Reverse((at, place)));
+        }
     }
 
     #[inline]
     fn wait_for(&mut self, place: usize, next: Interest) {
-        let Some(Some(Place { flow, interest })) = self.places.get_mut(place) else { return };
+        let Some(Some(Place { flow, interest, .. })) = self.places.get_mut(place) else { return };
         if *interest == next {
             return;
         }
         *interest = next;
-        let changed = self.epoll.modify(flow.socket.as_fd(), place as u64, next);
+        let changed = self.epoll.modify(flow.fd(), place as u64, next);
         if let Err(error) = changed {
+            self.end(place, Err(io::Error::other(error.to_string())));
+        }
+    }
+
+    /// The flow goes on with a new descriptor. The kernel has dropped the old one with its closing; the flow's own socket
+    /// stays, and an event of it leads to a step that finds nothing.
+    fn wait_on_another(&mut self, place: usize, next: Interest) {
+        let Some(Some(Place { flow, interest, .. })) = self.places.get_mut(place) else { return };
+        *interest = next;
+        if let Err(error) = self.epoll.add(flow.fd(), place as u64, next) {
             self.end(place, Err(io::Error::other(error.to_string())));
         }
     }
@@ -268,7 +337,13 @@ impl<W: Work, F: Fn(usize, &TcpStream, io::Result<()>)> Lane<W, F> {
         let Some(Place { flow, .. }) = self.places.get_mut(place).and_then(Option::take) else { return };
         // The descriptor outlives this worker in the engine, so it must leave the epoll by name.
         let _ = self.epoll.remove(flow.socket.as_fd());
-        (self.finish)(flow.index, &flow.socket, result);
+        let at = clock::now();
+        let mut flow = [flow];
+        if W::LEAVE_AFTER.is_zero() {
+            take_leave(&mut flow);
+        }
+        let [flow] = flow;
+        self.report.ended(flow.index, at, result);
         self.open -= 1;
     }
 }

@@ -6,14 +6,14 @@
 //! of silent strangers keeps the other out.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use haul_host::socket::{Epoll, Interest};
-use haul_wire::{Arrival, DataHello, HELLO_LEN, Incoming, ServerSession, Trust};
+use haul_wire::{Arrival, DataHello, HELLO_LEN, Hello, Incoming, ServerSession, Trust};
 
 use super::{Knock, Shared, session};
 use crate::control::wire_now;
@@ -33,7 +33,8 @@ const IDLE: Duration = Duration::from_secs(5);
 
 const LISTENER: u64 = 0;
 const STOP: u64 = 1;
-const FIRST_PLACE: u64 = 2;
+const DATAGRAMS: u64 = 2;
+const FIRST_PLACE: u64 = 3;
 
 /// A connection that has not yet said what it is.
 struct Pending {
@@ -47,6 +48,8 @@ struct Pending {
 pub(super) struct Porch<'a> {
     shared: &'a Arc<Shared>,
     listener: TcpListener,
+    /// Where UDP flows say which they are: the same port.
+    datagrams: UdpSocket,
     epoll: Epoll,
     pending: Vec<Pending>,
     sessions: Vec<JoinHandle<()>>,
@@ -54,12 +57,17 @@ pub(super) struct Porch<'a> {
 }
 
 impl<'a> Porch<'a> {
-    pub(super) fn new(shared: &'a Arc<Shared>, listener: TcpListener) -> Result<Self> {
-        let epoll = Epoll::new(PENDING + 2)?;
+    pub(super) fn new(
+        shared: &'a Arc<Shared>,
+        listener: TcpListener,
+        datagrams: UdpSocket,
+    ) -> Result<Self> {
+        let epoll = Epoll::new(PENDING + 3)?;
+        epoll.add(datagrams.as_fd(), DATAGRAMS, Interest::READ)?;
         epoll.add(listener.as_fd(), LISTENER, Interest::READ)?;
         epoll.add(shared.stop.as_fd(), STOP, Interest::READ)?;
         let pending = Vec::with_capacity(PENDING);
-        Ok(Self { shared, listener, epoll, pending, sessions: Vec::new(), next_place: FIRST_PLACE })
+        Ok(Self { shared, listener, datagrams, epoll, pending, sessions: Vec::new(), next_place: FIRST_PLACE })
     }
 
     /// Waits for something to happen and does what it asks for.
@@ -70,6 +78,8 @@ impl<'a> Porch<'a> {
         for token in tokens {
             if token == LISTENER {
                 self.accept();
+            } else if token == DATAGRAMS {
+                self.take_datagrams();
             } else if let Some(at) = self.pending.iter().position(|one| one.place == token) {
                 let one = self.pending.swap_remove(at);
                 if let Some(one) = self.hear(one) {
@@ -91,7 +101,7 @@ impl<'a> Porch<'a> {
 
     /// Lets nobody in any more and waits for the sessions, which end by themselves once a stop is requested.
     pub(super) fn close(self) {
-        drop((self.pending, self.listener));
+        drop((self.pending, self.listener, self.datagrams));
         for thread in self.sessions {
             // A session that panicked has let go of all it held while unwinding.
             let _ = thread.join();
@@ -125,6 +135,25 @@ impl<'a> Porch<'a> {
             {
                 self.make_room();
                 self.pending.push(one);
+            }
+        }
+    }
+
+    /// Hands the first datagrams of flows to their sessions. Anything else is dropped without a word, in either direction:
+    /// the sender's address proves nothing, and a line in the log for each would be its to write.
+    fn take_datagrams(&self) {
+        let mut buffer = [0; HELLO_LEN + 1];
+        for _ in 0..BATCH {
+            // What went wrong with one of them, or with an earlier answer, concerns no other.
+            let Ok((length, from)) = self.datagrams.recv_from(&mut buffer) else { return };
+            let Some(Ok(Hello::Data(hello))) =
+                buffer[..length].first_chunk().filter(|_| length == HELLO_LEN).map(Hello::decode)
+            else {
+                continue;
+            };
+            let holders = self.shared.holders();
+            if let Some(holder) = holders.iter().find(|holder| holder.token == hello.token) {
+                holder.knock(Knock::Datagram(hello, from));
             }
         }
     }

@@ -4,8 +4,8 @@
 //! given: dropping [`Session`] frees the slot, ends the flows and puts the settings back, whatever ended it.
 
 use std::io::Read;
-use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsFd;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -22,11 +22,12 @@ use rand::TryRng;
 
 use super::{Holder, Knock, ServeEvent, Shared, seconds_since};
 use crate::control::Conversation;
-use crate::end::End;
 use crate::error::{Result, WorkloadError};
-use crate::protocol::{Prepare, Welcome};
-use crate::report::HostId;
-use crate::spec::{Direction, StreamSpec};
+use crate::legs::{Legs, numbering};
+use crate::protocol::{Interval, Prepare, Prepared, Reports, Welcome};
+use crate::report::{EndReport, HostId};
+use crate::spec::{RunSpec, Transport, Workload};
+use crate::{connect, datagram};
 
 /// The furthest a client may set the start ahead: it needs some round trips of the slowest path, and no more.
 const LATEST_START: Duration = Duration::from_secs(5);
@@ -156,17 +157,24 @@ enum State {
     /// Waiting for the flows of a run.
     Gathering {
         run: RunId,
-        spec: Box<StreamSpec>,
-        flows: Vec<Option<TcpStream>>,
+        legs: Vec<RunSpec>,
+        flows: Vec<Option<OwnedFd>>,
+        /// The listeners of the legs that make their connections as they go, by leg.
+        listeners: Vec<Vec<TcpListener>>,
         missing: usize,
     },
     /// A run with all its flows.
     Run {
         run: RunId,
-        receiver: bool,
-        end: Box<End>,
+        legs: Legs,
         collect: bool,
     },
+}
+
+/// How a flow came to be here.
+enum Arrived {
+    Connection(TcpStream),
+    Datagram(SocketAddr),
 }
 
 struct Session<'a> {
@@ -202,7 +210,7 @@ impl Session<'_> {
     fn converse(&mut self, talk: &mut Conversation<Server>) -> Result<()> {
         loop {
             let wake = match &self.state {
-                State::Run { end, .. } => end.wake_at(),
+                State::Run { legs, .. } => legs.wake_at(),
                 _ => None,
             };
             talk.pump(wake)?;
@@ -243,8 +251,8 @@ impl Session<'_> {
                 Ok(()) => Message::SettingsApplied { body: Body::none() },
                 Err(error) => failed("put its settings back", None, &error.into()),
             },
-            Message::Prepare { run, flows, body: asked, .. } => match self.prepare(run, flows, &asked) {
-                Ok(()) => Message::Prepared { run, body: Body::none() },
+            Message::Prepare { run, flows, body: asked, .. } => match self.prepare(talk, run, flows, &asked) {
+                Ok(prepared) => Message::Prepared { run, body: body(&prepared)? },
                 Err(error) => failed("prepare the run", Some(run), &error),
             },
             Message::Start { run, at_ns } => match &mut self.state {
@@ -253,8 +261,8 @@ impl Session<'_> {
                         WorkloadError::Invalid(format!("it is to start more than {LATEST_START:?} from now"));
                     failed("start the run", Some(run), &error)
                 }
-                State::Run { end, .. } => {
-                    end.start(MonoNanos(at_ns));
+                State::Run { legs, .. } => {
+                    legs.start(MonoNanos(at_ns));
                     self.mark_running(true);
                     Message::Started { run }
                 }
@@ -266,15 +274,16 @@ impl Session<'_> {
             },
             Message::Stop { .. } => {
                 match &mut self.state {
-                    State::Run { end, .. } => drop(end.cut()),
+                    State::Run { legs, .. } => legs.cut(),
                     State::Gathering { .. } => self.state = State::Idle,
                     State::Idle => {}
                 }
                 return Ok(true);
             }
             Message::Collect { run } => match &mut self.state {
-                State::Run { collect, .. } => {
+                State::Run { legs, collect, .. } => {
                     *collect = true;
+                    legs.peer_is_done();
                     return Ok(true);
                 }
                 _ => failed(
@@ -332,18 +341,43 @@ impl Session<'_> {
         Ok(applied)
     }
 
-    fn prepare(&mut self, run: RunId, flows: u32, asked: &Body) -> Result<()> {
-        let Prepare::Stream(spec) =
+    fn prepare(
+        &mut self,
+        talk: &Conversation<Server>,
+        run: RunId,
+        flows: u32,
+        asked: &Body,
+    ) -> Result<Prepared> {
+        let Prepare { spec } =
             asked.read().map_err(|source| WorkloadError::Control { peer: self.who.clone(), source })?;
         spec.check()?;
-        if flows != spec.flows {
-            return Err(WorkloadError::Invalid(format!("{flows} flows announced, {} specified", spec.flows)));
+        let legs = spec.legs();
+        let missing: u32 = legs.iter().map(RunSpec::connections).sum();
+        if flows != missing {
+            return Err(WorkloadError::Invalid(format!("{flows} flows announced, {missing} specified")));
         }
+        let local = talk
+            .socket()
+            .local_addr()
+            .map_err(|error| WorkloadError::os("read", "the address of the control connection", error))?;
+        let listeners: Vec<Vec<TcpListener>> = legs
+            .iter()
+            .map(|leg| match leg.workload {
+                Workload::Crr => connect::listeners(leg, local.ip()),
+                Workload::Stream | Workload::Rr => Ok(Vec::new()),
+            })
+            .collect::<Result<_>>()?;
+        let port = |listener: &TcpListener| listener.local_addr().map(|address| address.port());
+        let ports = listeners
+            .iter()
+            .map(|leg| leg.iter().map(port).collect())
+            .collect::<std::io::Result<Vec<Vec<u16>>>>()
+            .map_err(|error| WorkloadError::os("read", "the port of a listener", error))?;
         self.shared.tell(&ServeEvent::Run { client: self.who.clone(), what: spec.to_string() });
-        let missing = spec.flows as usize;
+        let missing = missing as usize;
         let flows = (0..missing).map(|_| None).collect();
-        self.state = State::Gathering { run, spec: Box::new(spec), flows, missing };
-        Ok(())
+        self.state = State::Gathering { run, legs, flows, listeners, missing };
+        Ok(Prepared { ports })
     }
 
     /// Takes the data connections that have come, and makes the run's end once all are there.
@@ -351,8 +385,9 @@ impl Session<'_> {
         let mut sink = [0; 64];
         while matches!((&self.bell).read(&mut sink), Ok(read) if read > 0) {}
         for knock in self.arrivals.try_iter() {
-            let (hello, stream) = match knock {
-                Knock::Flow(hello, stream) => (hello, stream),
+            let (hello, from) = match knock {
+                Knock::Flow(hello, stream) => (hello, Arrived::Connection(stream)),
+                Knock::Datagram(hello, from) => (hello, Arrived::Datagram(from)),
                 Knock::NoMore(reason) => {
                     // Better told now than found out by waiting; what has come makes room for others.
                     if let State::Gathering { run, .. } = self.state {
@@ -363,31 +398,54 @@ impl Session<'_> {
                     continue;
                 }
             };
-            // A flow of another run, a second one of the same number or one too many is closed: it is lost or a lie.
-            if let State::Gathering { run, flows, missing, .. } = &mut self.state
-                && hello.run == *run
-                && let Some(place @ None) =
-                    usize::try_from(hello.flow.0).ok().and_then(|flow| flows.get_mut(flow))
-            {
-                *place = Some(stream);
-                *missing -= 1;
+            let State::Gathering { run, legs, flows, missing, .. } = &mut self.state else { continue };
+            // A flow of another run, or one too many, is closed: it is lost or a lie.
+            let number = hello.flow.0;
+            let leg = numbering(legs).iter().position(|numbers| numbers.contains(&number));
+            let (Some(leg), Some(place)) = (leg.filter(|_| hello.run == *run), flows.get_mut(number as usize))
+            else {
+                continue;
+            };
+            let leg = &legs[leg];
+            let made = match from {
+                Arrived::Connection(stream) if leg.transport == Transport::Tcp && place.is_none() => {
+                    leg.sockets(false).apply_to(&stream).map(|()| Some(OwnedFd::from(stream)))
+                }
+                Arrived::Datagram(from) if leg.transport == Transport::Udp && place.is_none() => {
+                    datagram::door::open(talk.socket(), from, leg)
+                }
+                _ => continue,
+            };
+            match made {
+                Ok(None) => {}
+                Ok(Some(socket)) => {
+                    *place = Some(socket);
+                    *missing -= 1;
+                }
+                Err(error) => {
+                    let run = *run;
+                    self.state = State::Idle;
+                    talk.send(&failed("prepare the run", Some(run), &error.into()))?;
+                }
             }
         }
-        let State::Gathering { run, spec, flows, missing: 0 } = &mut self.state else { return Ok(()) };
-        let (run, spec) = (*run, std::mem::take(spec));
-        let flows: Vec<TcpStream> = flows.drain(..).flatten().collect();
-        self.state = State::Idle;
-        let requested = spec.sockets();
-        let made = flows
-            .iter()
-            .try_for_each(|flow| requested.apply_to(flow))
-            .map_err(WorkloadError::from)
-            .and_then(|()| End::prepare(&spec, false, flows, self.host.clone()));
-        match made {
-            Ok(end) => {
-                let receiver = spec.direction == Direction::Send;
-                talk.watch(end.bell())?;
-                self.state = State::Run { run, receiver, end: Box::new(end), collect: false };
+        if !matches!(self.state, State::Gathering { missing: 0, .. }) {
+            return Ok(());
+        }
+        let State::Gathering { run, legs, flows, listeners, .. } =
+            std::mem::replace(&mut self.state, State::Idle)
+        else {
+            return Ok(());
+        };
+        let mut flows = flows.into_iter().flatten();
+        let by_leg = legs.iter().zip(listeners).map(|(leg, listeners)| {
+            let connections = flows.by_ref().take(leg.connections() as usize);
+            connections.chain(listeners.into_iter().map(OwnedFd::from)).collect()
+        });
+        match Legs::prepare(&legs, false, by_leg.collect(), &self.host) {
+            Ok(legs) => {
+                legs.bells().try_for_each(|bell| talk.watch(bell))?;
+                self.state = State::Run { run, legs, collect: false };
                 talk.send(&Message::Ready { run })
             }
             Err(error) => talk.send(&failed("prepare the run", Some(run), &error)),
@@ -396,26 +454,24 @@ impl Session<'_> {
 
     /// Looks after a run: intervals as they end, the report once it is over and asked for.
     fn run(&mut self, talk: &mut Conversation<Server>) -> Result<()> {
-        let State::Run { run, receiver, end, collect } = &mut self.state else { return Ok(()) };
+        let State::Run { run, legs, collect } = &mut self.state else { return Ok(()) };
         let run = *run;
-        if let Some(interval) = end.tick()
-            && *receiver
-            && !*collect
-        {
-            talk.send(&Message::Interval { run, body: body(&interval)? })?;
+        for (leg, interval) in legs.tick() {
+            if !*collect {
+                talk.send(&Message::Interval { run, body: body(&Interval { leg, interval })? })?;
+            }
         }
-        if !(end.is_over() && *collect) {
+        if !(legs.is_over() && *collect) {
             return Ok(());
         }
-        talk.unwatch(end.bell());
-        let State::Run { end, .. } = std::mem::replace(&mut self.state, State::Idle) else { return Ok(()) };
-        let mut report = end.report();
-        report.shared_server = self.mark_running(false);
-        let (gigabits, seconds) = (report.window_bytes() as f64 * 8e-9, report.window().as_secs_f64());
-        let what =
-            format!("{:.3} Gbit/s over {seconds:.2} s", if seconds > 0.0 { gigabits / seconds } else { 0.0 });
+        legs.bells().for_each(|bell| talk.unwatch(bell));
+        let State::Run { legs, .. } = std::mem::replace(&mut self.state, State::Idle) else { return Ok(()) };
+        let mut reports: Reports = legs.reports();
+        let shared = self.mark_running(false);
+        reports.iter_mut().for_each(|report| report.shared_server = shared);
+        let what = reports.first().map_or_else(String::new, EndReport::summary);
         self.shared.tell(&ServeEvent::RunEnded { client: self.who.clone(), what });
-        talk.send(&Message::Report { run, body: body(&report)? })
+        talk.send(&Message::Report { run, body: body(&reports)? })
     }
 
     /// Notes that a run of this session begins or ends; tells whether another session ran at the same time.

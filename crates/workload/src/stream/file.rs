@@ -13,7 +13,7 @@ use haul_stats::ByteCount;
 use rand::{RngExt as _, SeedableRng as _, rngs::SmallRng};
 
 use super::{FRESH_SPAN, PAYLOAD_SEED, length};
-use crate::engine::{Moved, Ready, Work};
+use crate::engine::{Moved, Work};
 use crate::error::Result;
 use crate::mode::SendWith;
 use crate::spec::Payload;
@@ -77,7 +77,8 @@ impl FileSending {
 }
 
 impl Work for FileSending {
-    const READY: Ready = Ready::Writable;
+    const LEADS: bool = true;
+    const NAME: &'static str = "send";
 
     #[inline]
     fn step(&mut self, fd: BorrowedFd<'_>) -> io::Result<Moved> {
@@ -101,7 +102,7 @@ impl Work for FileSending {
         if self.sent >= self.message {
             self.go_to(self.at + self.message as u64);
         }
-        Ok(Moved::Bytes(sent as u64))
+        Ok(Moved::Units(sent as u64))
     }
 }
 
@@ -145,7 +146,7 @@ mod tests {
             });
             let mut total = 0;
             while total < 5 * message {
-                let Moved::Bytes(bytes) = sending.step(client.as_fd()).expect("step") else {
+                let Moved::Units(bytes) = sending.step(client.as_fd()).expect("step") else {
                     panic!("a blocking socket takes bytes")
                 };
                 total += bytes;

@@ -18,7 +18,7 @@ use haul_host::socket::{self, PageBuffer};
 use haul_stats::ByteCount;
 
 use super::{PAGE, fill, length, stamp};
-use crate::engine::{Moved, Ready, Work};
+use crate::engine::{Moved, Work};
 use crate::error::Result;
 use crate::spec::Payload;
 
@@ -155,7 +155,7 @@ impl ZerocopySending {
         })
     }
 
-    fn begin(&self, buffer: usize) -> usize {
+    fn start_of(&self, buffer: usize) -> usize {
         buffer * self.stride + self.offset
     }
 
@@ -179,7 +179,7 @@ impl ZerocopySending {
     fn next(&mut self) -> Option<(usize, usize)> {
         if self.current.is_none() {
             let buffer = self.outstanding.take()?;
-            let begin = self.begin(buffer);
+            let begin = self.start_of(buffer);
             if let Some(count) = self.stamp.as_mut() {
                 stamp(&mut self.ring.at_mut(begin)[..self.message], count);
             }
@@ -190,7 +190,8 @@ impl ZerocopySending {
 }
 
 impl Work for ZerocopySending {
-    const READY: Ready = Ready::Writable;
+    const LEADS: bool = true;
+    const NAME: &'static str = "send";
 
     #[inline]
     fn step(&mut self, fd: BorrowedFd<'_>) -> io::Result<Moved> {
@@ -198,7 +199,7 @@ impl Work for ZerocopySending {
             self.look(fd)?;
         }
         let Some((buffer, gone)) = self.next() else { return Ok(Moved::Waits) };
-        let bytes = &self.ring.at(self.begin(buffer))[gone..self.message];
+        let bytes = &self.ring.at(self.start_of(buffer))[gone..self.message];
         match socket::send_zerocopy(fd, bytes) {
             Ok(sent) => {
                 self.since_look += 1;
@@ -209,11 +210,11 @@ impl Work for ZerocopySending {
                 } else {
                     self.current = Some((buffer, gone + sent));
                 }
-                Ok(Moved::Bytes(sent as u64))
+                Ok(Moved::Units(sent as u64))
             }
             Err(error) if socket::lacks_room(&error) => {
                 if self.look(fd)? {
-                    Ok(Moved::Bytes(0))
+                    Ok(Moved::Units(0))
                 } else if self.outstanding.sends.is_empty() {
                     let text = "no memory may be locked to send it from: raise 'ulimit -l', or use --send-with write";
                     Err(io::Error::new(io::ErrorKind::OutOfMemory, text))
@@ -323,7 +324,7 @@ mod tests {
         let mut total = 0;
         while total < 100 * message.0 {
             match sending.step(client.as_fd()).expect("step") {
-                Moved::Bytes(bytes) => total += bytes,
+                Moved::Units(bytes) => total += bytes,
                 Moved::Waits => drop(socket::await_notice(client.as_fd(), std::time::Duration::from_secs(5))),
                 Moved::End => panic!("a sender does not end by itself"),
             }

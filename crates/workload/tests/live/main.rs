@@ -11,7 +11,7 @@ use haul_stats::{ByteCount, Metric, Scope};
 use haul_wire::{Key, Trust};
 use haul_workload::server::{ServeEvent, ServeOptions, Server};
 use haul_workload::session::{Dial, Session};
-use haul_workload::{Direction, Payload, StreamSpec, WorkloadError, readings};
+use haul_workload::{Direction, Payload, RunSpec, WorkloadError, readings};
 
 mod modes;
 mod serving;
@@ -33,7 +33,7 @@ fn both_ends_count_the_same_bytes_in_every_shape() {
             // Long enough to warm up for every flow to have had its turn on two busy CPUs.
             let warmup = Duration::from_millis(300);
             let spec =
-                StreamSpec { direction, flows, message: ByteCount(message), payload, warmup, ..quick() };
+                RunSpec { direction, flows, message: ByteCount(message), payload, warmup, ..quick() };
             let outcome = run(&mut session, &spec);
             let (sent, received) = (outcome.sender().total_bytes(), outcome.receiver().total_bytes());
             println!("{direction:?} {flows} × {message} {payload:?}: {sent} bytes");
@@ -58,7 +58,7 @@ fn both_ends_count_the_same_bytes_in_every_shape() {
 fn the_accepting_thread_sleeps_while_flows_run() {
     let server = Serving::new(1);
     let mut session = server.session();
-    let spec = StreamSpec { flows: 2, ..quick() };
+    let spec = RunSpec { flows: 2, ..quick() };
     run(&mut session, &spec);
     let before = thread::cpu_time(server.accepting).expect("cpu time").total;
     run(&mut session, &spec);
@@ -73,7 +73,7 @@ fn intervals_come_from_the_receiver_and_sum_to_its_window() {
     let server = Serving::new(1);
     let mut session = server.session();
     for direction in [Direction::Send, Direction::Receive] {
-        let spec = StreamSpec { direction, interval: Some(Duration::from_millis(40)), ..quick() };
+        let spec = RunSpec { direction, interval: Some(Duration::from_millis(40)), ..quick() };
         let mut shown = Vec::new();
         let stop = Stop::never().expect("stop");
         let outcome = session.stream(&spec, &stop, &mut |interval| shown.push(*interval)).expect("run");
@@ -97,7 +97,7 @@ fn intervals_come_from_the_receiver_and_sum_to_its_window() {
 fn effective_options_are_read_back_at_both_ends() {
     let server = Serving::new(1);
     let mut session = server.session();
-    let spec = StreamSpec {
+    let spec = RunSpec {
         sndbuf: Some(ByteCount(64 << 20)),
         rcvbuf: Some(ByteCount(32 << 10)),
         nodelay: true,
@@ -122,7 +122,7 @@ fn effective_options_are_read_back_at_both_ends() {
 fn cost_on_a_shared_host_is_told_apart_by_thread_and_never_doubled() {
     let server = Serving::new(1);
     let mut session = server.session();
-    let spec = StreamSpec { window: Duration::from_millis(500), ..quick() };
+    let spec = RunSpec { window: Duration::from_millis(500), ..quick() };
     let outcome = run(&mut session, &spec);
     assert!(outcome.shared_host());
     let busy = value(&spec, &outcome, Metric::CpuBusy, Scope::SharedHost);
@@ -144,7 +144,7 @@ fn cost_on_a_shared_host_is_told_apart_by_thread_and_never_doubled() {
 fn a_stop_in_the_window_keeps_what_was_measured_with_its_real_length() {
     let server = Serving::new(1);
     let mut session = server.session();
-    let spec = StreamSpec { window: Duration::from_secs(30), ..quick() };
+    let spec = RunSpec { window: Duration::from_secs(30), ..quick() };
     let stop = Stop::never().expect("stop");
     let other = stop.clone();
     let killer = std::thread::spawn(move || {
@@ -203,7 +203,7 @@ fn a_server_stopped_in_mid_run_is_a_lost_peer_with_what_was_seen() {
             stop.request(Signal::Term);
         })
     };
-    let spec = StreamSpec { window: Duration::from_secs(30), ..quick() };
+    let spec = RunSpec { window: Duration::from_secs(30), ..quick() };
     let start = Instant::now();
     let error = session.stream(&spec, &stop, &mut |_| {}).expect_err("the server is gone");
     killer.join().expect("killer");
@@ -261,7 +261,7 @@ fn the_settings_of_a_server_that_does_not_allow_it_are_not_touched() {
 fn two_sessions_that_overlap_say_so() {
     let server = Serving::new(2);
     let (mut a, mut b) = (server.session(), server.session());
-    let spec = StreamSpec { window: Duration::from_millis(600), ..quick() };
+    let spec = RunSpec { window: Duration::from_millis(600), ..quick() };
     let long = spec.clone();
     let other = std::thread::spawn(move || run(&mut b, &long));
     let outcome = run(&mut a, &spec);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use haul_stats::{BitRate, ByteCount, DoubtId, Metric, Scope};
-use haul_workload::{Direction, Payload, RecvWith, SendWith, StreamSpec, readings};
+use haul_workload::{Direction, Payload, RecvWith, SendWith, RunSpec, readings};
 
 use crate::serving::{Serving, move_bytes, quick, run, value};
 
@@ -17,7 +17,7 @@ fn both_ends_count_the_same_bytes_in_every_mode_and_direction() {
             for recv_with in RecvWith::ALL {
                 for (flows, message) in [(1, 128 << 10), (1, 3_000), (5, 64 << 10), (3, 2 << 20)] {
                     let message = ByteCount(message);
-                    let spec = StreamSpec { direction, send_with, recv_with, flows, message, ..quick() };
+                    let spec = RunSpec { direction, send_with, recv_with, flows, message, ..quick() };
                     let outcome = move_bytes(&mut session, &spec);
                     let (sent, received) = (outcome.sender().total_bytes(), outcome.receiver().total_bytes());
                     let name = format!("{direction:?} {send_with} → {recv_with}, {flows} × {message}");
@@ -46,7 +46,7 @@ fn a_payload_that_repeats_is_sent_in_every_mode_and_a_fresh_one_where_it_can_be(
     let mut session = server.session();
     for send_with in SendWith::ALL {
         for payload in [Payload::Repeat, Payload::Fresh] {
-            let spec = StreamSpec { send_with, payload, ..quick() };
+            let spec = RunSpec { send_with, payload, ..quick() };
             if spec.check().is_err() {
                 assert_eq!((send_with, payload), (SendWith::Zerocopy, Payload::Fresh));
                 continue;
@@ -64,7 +64,7 @@ fn sends_that_the_kernel_copied_after_all_are_counted_and_doubted() {
     for direction in [Direction::Send, Direction::Receive] {
         for flows in [1, 4] {
             let window = Duration::from_secs(1);
-            let spec = StreamSpec { direction, flows, send_with: SendWith::Zerocopy, window, ..quick() };
+            let spec = RunSpec { direction, flows, send_with: SendWith::Zerocopy, window, ..quick() };
             let outcome = move_bytes(&mut session, &spec);
             let sends = outcome.sender().zerocopy.expect("a tally");
             println!("{direction:?}, {flows} flows: {sends:?}");
@@ -86,7 +86,7 @@ fn sends_that_the_kernel_copied_after_all_are_counted_and_doubted() {
 fn a_receiver_that_discards_says_so() {
     let server = Serving::new(1);
     let mut session = server.session();
-    let spec = StreamSpec { recv_with: RecvWith::Discard, ..quick() };
+    let spec = RunSpec { recv_with: RecvWith::Discard, ..quick() };
     let outcome = run(&mut session, &spec);
     let (_, doubts) = readings::of(&spec, &outcome);
     let doubt = doubts.iter().find(|doubt| doubt.id == DoubtId::Discarded).expect("a doubt");
@@ -103,7 +103,7 @@ fn offsets_move_the_same_bytes() {
         [(1, 0, SendWith::Write), (0, 17, SendWith::Write), (63, 4095, SendWith::Zerocopy)]
     {
         let (send_offset, recv_offset) = (ByteCount(send_offset), ByteCount(recv_offset));
-        let spec = StreamSpec { send_offset, recv_offset, send_with, ..quick() };
+        let spec = RunSpec { send_offset, recv_offset, send_with, ..quick() };
         let outcome = move_bytes(&mut session, &spec);
         assert_eq!(outcome.sender().total_bytes(), outcome.receiver().total_bytes());
         let effective = readings::effective(&spec, &outcome);
@@ -125,7 +125,7 @@ fn a_rate_is_held_in_every_mode_and_over_the_start_of_the_window() {
         (Direction::Send, 40, SendWith::Write),
     ] {
         let rate = BitRate(200_000_000);
-        let spec = StreamSpec {
+        let spec = RunSpec {
             direction,
             flows,
             send_with,
@@ -160,7 +160,7 @@ fn a_rate_that_cannot_be_reached_is_doubted_and_one_that_is_held_is_not() {
     let server = Serving::new(1);
     let mut session = server.session();
     for (rate, missed) in [(BitRate(10_000_000_000_000), true), (BitRate(100_000_000), false)] {
-        let spec = StreamSpec { rate: Some(rate), message: ByteCount(16 << 10), ..quick() };
+        let spec = RunSpec { rate: Some(rate), message: ByteCount(16 << 10), ..quick() };
         let outcome = run(&mut session, &spec);
         let (_, doubts) = readings::of(&spec, &outcome);
         assert_eq!(doubts.iter().any(|doubt| doubt.id == DoubtId::RateMissed), missed, "{rate}: {doubts:?}");
@@ -175,7 +175,7 @@ fn the_segment_size_and_the_type_of_service_are_read_back_at_both_ends() {
     let server = Serving::new(1);
     let mut session = server.session();
     for direction in [Direction::Send, Direction::Receive] {
-        let spec = StreamSpec { direction, mss: Some(1_000), tos: Some(0xb8), ..quick() };
+        let spec = RunSpec { direction, mss: Some(1_000), tos: Some(0xb8), ..quick() };
         let outcome = run(&mut session, &spec);
         for end in [&outcome.client, &outcome.server] {
             let socket = end.flows[0].socket.as_ref().expect("facts");

@@ -12,7 +12,7 @@ use haul_stats::{Metric, Scope};
 use haul_wire::{Key, Trust};
 use haul_workload::server::{ServeEvent, ServeOptions, Server};
 use haul_workload::session::{Dial, Session};
-use haul_workload::{RunOutcome, StreamSpec, readings};
+use haul_workload::{RunOutcome, RunSpec, readings};
 
 /// Two CPUs carry one measurement at a time: side by side, these tests would measure each other.
 pub(crate) static ALONE: Mutex<()> = Mutex::new(());
@@ -75,12 +75,12 @@ impl Drop for Serving {
     }
 }
 
-pub(crate) fn quick() -> StreamSpec {
-    StreamSpec {
+pub(crate) fn quick() -> RunSpec {
+    RunSpec {
         warmup: Duration::from_millis(50),
         window: Duration::from_millis(200),
         cc: Some("reno".to_owned()),
-        ..StreamSpec::default()
+        ..RunSpec::default()
     }
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn quick() -> StreamSpec {
 ///
 /// Seen once, by zerocopy on a machine with four times more to do than it has CPUs; why is not known. Not in fifty runs
 /// since.
-pub(crate) fn move_bytes(session: &mut Session, spec: &StreamSpec) -> RunOutcome {
+pub(crate) fn move_bytes(session: &mut Session, spec: &RunSpec) -> RunOutcome {
     let stop = Stop::never().expect("stop");
     let outcome = session.stream(spec, &stop, &mut |_| {}).expect("run");
     let faults: Vec<_> = [&outcome.client, &outcome.server]
@@ -99,14 +99,14 @@ pub(crate) fn move_bytes(session: &mut Session, spec: &StreamSpec) -> RunOutcome
     outcome
 }
 
-pub(crate) fn run(session: &mut Session, spec: &StreamSpec) -> RunOutcome {
+pub(crate) fn run(session: &mut Session, spec: &RunSpec) -> RunOutcome {
     let stop = Stop::never().expect("stop");
     let outcome = session.stream(spec, &stop, &mut |_| {}).expect("run");
     readings::validity(spec, &outcome).expect("valid");
     outcome
 }
 
-pub(crate) fn value(spec: &StreamSpec, outcome: &RunOutcome, metric: Metric, scope: Scope) -> f64 {
+pub(crate) fn value(spec: &RunSpec, outcome: &RunOutcome, metric: Metric, scope: Scope) -> f64 {
     let (readings, _) = readings::of(spec, outcome);
     let reading =
         readings.iter().find(|r| r.metric == metric && r.scope == scope).expect("the reading is there");
