@@ -51,6 +51,24 @@ doubts! {
     CpuBound = "cpu_bound", "a worker thread used its CPU fully: more flows or another placement may move more";
     /// The rate asked for was not reached.
     RateMissed = "rate_missed", "the path, the receiver or the CPU carried less than was asked for: this is a run at its limit, not at its rate";
+    /// Percentiles that would be one of a few samples.
+    FewSamples = "few_samples", "percentiles with fewer than ten samples beyond them were left out: lengthen --time, or use more flows";
+    /// One wait took much of the window.
+    Stalled = "stalled", "one stall took much of the window, and a closed loop counts it as a single transaction: read longest_stall, or use --rate to charge it to all it delayed";
+    /// Requests were left without a response.
+    Unanswered = "unanswered", "requests without a response are in no latency, so the true ones are longer: use a lower --rate, or find what was lost";
+    /// No local port was free for a new connection.
+    PortExhaustion = "port_exhaustion", "closed connections hold their ports for a minute, so this is the rate at which ports become free: widen net.ipv4.ip_local_port_range, or shorten --time";
+    /// Threads polled in place of sleeping.
+    Spinning = "spinning", "threads that spin use their CPU fully with or without work: take the latency from this run, and CPU time and service demand from one that does not spin";
+    /// The latency probe had to share CPUs with the load.
+    ProbeShared = "probe_shared", "the probe waited for the CPUs of the load, not only for the path's queues: give the flows fewer CPUs with --pin, or measure between two hosts";
+    /// Datagrams were lost.
+    UdpLoss = "udp_loss", "lost_sender, lost_path and lost_receiver say where: lower --rate until nothing is lost, or enlarge --rcvbuf where the receiver dropped";
+    /// Datagrams did not fit a packet.
+    Fragmented = "fragmented", "the loss of one fragment loses its datagram, and reassembly costs the receiver CPU time: use a --message within the path's MTU";
+    /// A batch of datagrams was never cut into packets.
+    GroNominal = "gro_nominal", "on one kernel a batch sent with UDP_SEGMENT reaches a UDP_GRO receiver whole, so the packet rate is nominal: measure between two hosts, or without one of the two";
     /// The kernel copied what was to be sent without a copy.
     ZerocopyCopied = "zerocopy_copied", "the copy was not saved: loopback and veth always copy, and so does a NIC without scatter-gather; between two hosts it can go away";
     /// The receiver dropped the payload in its kernel.

@@ -36,7 +36,7 @@ pub struct MetricFacts {
 }
 
 macro_rules! metrics {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal, $unit:literal, $better:ident, $meaning:literal;)+) => {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal, $unit:literal, $better:ident, $meaning:expr;)+) => {
         /// A quantity haul measures.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         pub enum Metric { $($(#[$doc])* #[serde(rename = $name)] $variant,)+ }
@@ -56,11 +56,128 @@ macro_rules! metrics {
     };
 }
 
+/// What every latency has in common: each must be understood where it stands alone.
+macro_rules! latency {
+    ($which:literal) => {
+        concat!(
+            $which,
+            " A transaction takes from its send call to the last byte of its response. That is service time: a closed loop \
+             sends nothing while it waits, so a stall counts once, whatever it held up (see longest_stall). With --rate a \
+             transaction takes from the time it was due, and what a stall delayed counts with its wait. Counted with an \
+             error of at most 0.1 %."
+        )
+    };
+}
+
+/// What every figure of the latency probe has in common.
+macro_rules! probe {
+    ($which:literal) => {
+        concat!(
+            $which,
+            " The probe is a small request at a time, on a connection of its own beside the flows: what another \
+             program's request would see. Counted with an error of at most 0.1 %."
+        )
+    };
+}
+
 metrics! {
     /// Payload rate at the receiver.
     Throughput = "throughput", "bit/s", Higher,
         "Payload the receiver took from its sockets in the window, divided by the receiver's own elapsed time. At scope \
          sender it is what the sender handed to its kernel, which may still sit in a socket buffer: never the headline.";
+    /// Transaction rate.
+    Transactions = "transactions", "1/s", Higher,
+        "Transactions completed in the window, divided by its length: a request and its whole response, and with crr also \
+         the opening and closing of the connection it has to itself.";
+    /// Shortest transaction.
+    LatencyMin = "latency_min", "us", Lower, latency!("The shortest transaction that was completed in the window.");
+    /// Mean of the transactions.
+    LatencyMean = "latency_mean", "us", Lower,
+        latency!("The mean of the transactions completed in the window; a few long ones move it far.");
+    /// Median transaction.
+    LatencyP50 = "latency_p50", "us", Lower,
+        latency!("What half of the transactions completed in the window did not exceed; from 20 of them on.");
+    /// One in 10 is longer.
+    LatencyP90 = "latency_p90", "us", Lower,
+        latency!("What 90 % of the transactions completed in the window did not exceed; from 100 of them on.");
+    /// One in 20 is longer.
+    LatencyP95 = "latency_p95", "us", Lower,
+        latency!("What 95 % of the transactions completed in the window did not exceed; from 200 of them on.");
+    /// One in 100 is longer.
+    LatencyP99 = "latency_p99", "us", Lower,
+        latency!("What 99 % of the transactions completed in the window did not exceed; from 1,000 of them on.");
+    /// One in 1,000 is longer.
+    LatencyP99_9 = "latency_p99_9", "us", Lower,
+        latency!("What 99.9 % of the transactions completed in the window did not exceed; from 10,000 of them on.");
+    /// One in 10,000 is longer.
+    LatencyP99_99 = "latency_p99_99", "us", Lower,
+        latency!("What 99.99 % of the transactions completed in the window did not exceed; from 100,000 of them on.");
+    /// Longest transaction.
+    LatencyMax = "latency_max", "us", Lower, latency!("The longest transaction that was completed in the window.");
+    /// Longest time without a transaction.
+    LongestStall = "longest_stall", "us", Lower,
+        "The longest time for which a flow completed no transaction; the one still open at the end of the window counts. \
+         The percentiles of a closed loop have a stall as a single transaction, however many it kept from being sent.";
+    /// Requests without a response.
+    Unanswered = "unanswered", "transactions", Lower,
+        "Requests sent or due in the window and not answered when it closed. They are in no latency.";
+    /// Requests sent again.
+    Resends = "resends", "datagrams", Lower,
+        "Requests of UDP that were sent again in the window after a timeout, because they or their responses were lost.";
+    /// Datagram rate at the receiver.
+    PacketRate = "packet_rate", "1/s", Higher,
+        "Datagrams the receiver took from its sockets in the window, each counted once however often it came, divided by \
+         the receiver's own elapsed time.";
+    /// Share of the datagrams that never came.
+    Loss = "loss", "%", Lower,
+        "Share of the datagrams sent in the window that never came: lost as a share of lost and packets_received together. \
+         It comes from the receiver, by sequence number, and lies between 0 and 100 %.";
+    /// Datagrams that never came.
+    Lost = "lost", "packets", Lower,
+        "Datagrams sent in the window that the receiver did not see, by sequence number: lost_sender, lost_path and \
+         lost_receiver together.";
+    /// Lost before they left the sender.
+    LostSender = "lost_sender", "packets", Lower,
+        "Those of lost that the sender's own host dropped: in its socket, its queueing discipline or its device.";
+    /// Lost between the hosts.
+    LostPath = "lost_path", "packets", Lower, "Those of lost that neither end's host counts among what it dropped.";
+    /// Lost after they arrived.
+    LostReceiver = "lost_receiver", "packets", Lower,
+        "Those of lost that reached the receiver's host and were dropped there: by a full socket buffer, or before it.";
+    /// Datagrams that came again.
+    Duplicates = "duplicates", "packets", Lower, "Datagrams that came in the window and had come before.";
+    /// Datagrams that were overtaken.
+    Reordered = "reordered", "packets", Lower,
+        "Datagrams of the window that came after one with a higher sequence number (RFC 4737, section 3).";
+    /// How far a datagram was overtaken.
+    ReorderExtent = "reorder_extent", "packets", Lower,
+        "How far a reordered datagram came behind, at most: the highest sequence number seen before it, less its own.";
+    /// Variation of the transit time.
+    Jitter = "jitter", "us", Lower,
+        "Interarrival jitter of RFC 3550, section 6.4.1, at the end of the window: the difference in transit time of \
+         successive datagrams, smoothed by 1/16. The offset of the two clocks cancels, and the first datagram only seeds it.";
+    /// Median time between arrivals.
+    GapP50 = "gap_p50", "us", Lower,
+        "What half of the times between successive arrivals on a flow did not exceed, with an error of at most 0.1 %.";
+    /// One in 100 is longer.
+    GapP99 = "gap_p99", "us", Lower,
+        "What 99 % of the times between successive arrivals on a flow did not exceed, with an error of at most 0.1 %; from \
+         1,000 of them on.";
+    /// Longest time between arrivals.
+    GapMax = "gap_max", "us", Lower,
+        "The longest time between successive arrivals on a flow, with an error of at most 0.1 %.";
+    /// Median of the probe before the load.
+    ProbeIdleP50 = "probe_idle_p50", "us", Lower,
+        probe!("What half of the probe's round trips took at most while the flows were idle.");
+    /// One in 100 is longer.
+    ProbeIdleP99 = "probe_idle_p99", "us", Lower,
+        probe!("What 99 % of the probe's round trips took at most while the flows were idle; from 1,000 of them on.");
+    /// Median of the probe under load.
+    ProbeLoadedP50 = "probe_loaded_p50", "us", Lower,
+        probe!("What half of the probe's round trips took at most while the flows ran.");
+    /// One in 100 is longer.
+    ProbeLoadedP99 = "probe_loaded_p99", "us", Lower,
+        probe!("What 99 % of the probe's round trips took at most while the flows ran; from 1,000 of them on.");
     /// System-wide busy time of one host.
     CpuBusy = "cpu_busy", "s", Lower,
         "CPU time of all CPUs of the host in the window that was not idle. At scope shared_host both ends run on one \
@@ -86,6 +203,10 @@ metrics! {
     ServiceDemand = "service_demand", "us/KiB", Lower,
         "CPU time per KiB of received payload. At scope sender, receiver with source 'system' it is all CPUs of that host; \
          on a shared host the ends are told apart by thread time (source 'threads') and scope shared_host has the whole.";
+    /// CPU time per transaction.
+    ServiceDemandTransaction = "service_demand_transaction", "us/transaction", Lower,
+        "CPU time per transaction completed in the window. Whose time, and from which source, is as with service_demand, \
+         the client and the server being the ends.";
     /// Segments sent again.
     Retransmits = "retransmits", "segments", Lower, "TCP segments the sender's flows sent again in the window.";
     /// Bytes over all of the run.
@@ -93,6 +214,15 @@ metrics! {
         "Payload over the whole life of the flows, warm-up and drain included: both ends must agree.";
     /// Bytes in the window.
     BytesWindow = "bytes_window", "B", Neither, "Payload in the measured window.";
+    /// Transactions in the window.
+    TransactionsWindow = "transactions_window", "transactions", Neither,
+        "Transactions completed in the measured window, all flows together: the samples behind every latency.";
+    /// Datagrams handed over.
+    PacketsSent = "packets_sent", "packets", Neither,
+        "Datagrams the sender handed to its kernel in the window, each by itself where one call took many.";
+    /// Datagrams taken.
+    PacketsReceived = "packets_received", "packets", Neither,
+        "Datagrams the receiver took from its sockets in the window, each counted once however often it came.";
     /// Length of the window.
     Window = "window", "s", Neither, "Elapsed monotonic time between the two snapshots that make the window.";
     /// Share of the window in which all flows were active.
@@ -106,6 +236,10 @@ metrics! {
     /// The rate a run was held to.
     RequestedRate = "requested_rate", "bit/s", Neither,
         "The rate asked for with --rate, all flows together: what throughput is to be read against.";
+    /// The rate transactions were due at.
+    RequestedTransactions = "requested_transactions", "1/s", Neither,
+        "The rate at which transactions were due, asked for with --rate, all flows together: what transactions is to be \
+         read against.";
     /// Share of sends that were to be without a copy and were copied after all.
     ZerocopyCopied = "zerocopy_copied", "%", Lower,
         "With --send-with zerocopy: share of the send calls completed in the window whose bytes the kernel copied after \

@@ -6,7 +6,7 @@
 use std::f64::consts::TAU;
 
 use haul_stats::compare::{Decide, Pairs, Verdict, correct};
-use haul_stats::{Cell, Comparison, DoubtId, Metric, Scope, estimate, schedule};
+use haul_stats::{Cell, Comparison, DoubtId, Histogram, Metric, Quantile, Scope, estimate, schedule};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -335,5 +335,40 @@ fn doubts_fire_on_what_they_name_and_rarely_otherwise() {
         let fired = rate(seed, |rng| fires(&noise.runs(rng, count)));
         println!("seed {seed}, {name}, {count} runs, {noise:?}: fires in {:.2} %", fired * 100.0);
         assert!((least..=most).contains(&fired), "{name} on {count} runs of {noise:?}: {fired}");
+    }
+}
+
+/// Independent latencies with an exponential tail, read from a clock of 1 ns and from one of 4 µs, on which most repeat.
+#[test]
+fn the_interval_of_a_percentile_covers_it_as_often_as_it_says() {
+    let seed = 20_240_109;
+    let latency = |beyond: f64, tick: u64| {
+        let ns = 20_000.0 - 10_000.0 * beyond.ln();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time in ns")]
+        let ns = ns as u64;
+        ns / tick * tick
+    };
+    let cases = [
+        (Quantile::P50, 0.5, 20),
+        (Quantile::P50, 0.5, 1_000),
+        (Quantile::P90, 0.1, 100),
+        (Quantile::P99, 0.01, 1_000),
+        (Quantile::P99, 0.01, 4_000),
+        (Quantile::P99_9, 0.001, 10_000),
+    ];
+    for (quantile, beyond, count) in cases {
+        for tick in [1, 4_000] {
+            let truth = latency(beyond, tick);
+            let covered = rate(seed, |rng| {
+                let mut times = Histogram::default();
+                (0..count).for_each(|_| times.record(latency(1.0 - rng.random::<f64>(), tick)));
+                times.interval(quantile, 0.95).is_some_and(|(low, high)| low <= truth && truth <= high)
+            });
+            println!(
+                "seed {seed}, {quantile} of {count}, tick of {tick} ns: covered in {:.2} %",
+                covered * 100.0
+            );
+            assert!(covered >= 0.94, "{quantile} of {count}: {covered}");
+        }
     }
 }
