@@ -1,6 +1,5 @@
 //! Datagrams one way.
 
-
 use serde::{Deserialize, Serialize};
 
 use crate::end::{Ends, Workers};

@@ -422,7 +422,12 @@ pub(crate) struct Ends<'a> {
 
 impl<'a> Ends<'a> {
     /// What the engine needs to know of it, for workers that wait in this manner.
-    pub(crate) fn crew(self, sockets: Vec<Arc<OwnedFd>>, bucket: Option<&'a Bucket>, manner: Manner) -> Crew<'a> {
+    pub(crate) fn crew(
+        self,
+        sockets: Vec<Arc<OwnedFd>>,
+        bucket: Option<&'a Bucket>,
+        manner: Manner,
+    ) -> Crew<'a> {
         let manner = if self.spec.spin { Manner::Spin } else { manner };
         Crew {
             sockets,

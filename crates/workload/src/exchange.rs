@@ -1,11 +1,10 @@
 //! Requests and responses.
 
-
 use serde::{Deserialize, Serialize};
 
 use crate::end::{Ends, Workers};
-use crate::legs::Flows;
 use crate::error::{Result, WorkloadError};
+use crate::legs::Flows;
 
 /// What one end has to say of it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

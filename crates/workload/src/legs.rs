@@ -50,12 +50,7 @@ pub(crate) struct Legs {
 
 impl Legs {
     /// Starts the workers of every leg, each with its flows, and leaves them at the gate.
-    pub(crate) fn prepare(
-        legs: &[RunSpec],
-        client: bool,
-        flows: Vec<Flows>,
-        host: &HostId,
-    ) -> Result<Self> {
+    pub(crate) fn prepare(legs: &[RunSpec], client: bool, flows: Vec<Flows>, host: &HostId) -> Result<Self> {
         let ends = legs.iter().zip(flows);
         let ends = ends.map(|(leg, flows)| End::prepare(leg, client, flows, host.clone()));
         Ok(Self { ends: ends.collect::<Result<_>>()? })

@@ -92,16 +92,18 @@ pub fn of(spec: &RunSpec, outcome: &RunOutcome) -> (Vec<Reading>, Vec<Doubt>) {
 /// What is left of a run whose other end was lost: this end's own figures, the other's absent with the reason.
 #[must_use]
 pub fn partial(own: &EndReport, reason: &str) -> Vec<Reading> {
-    if own.role.leads() == own.role.counts() { exchange::partial(own, reason) } else { stream::partial(own, reason) }
+    if own.role.leads() == own.role.counts() {
+        exchange::partial(own, reason)
+    } else {
+        stream::partial(own, reason)
+    }
 }
 
 /// The two ends by the names their numbers have: the one that leads first.
 fn ends<'a>(spec: &RunSpec, outcome: &'a RunOutcome) -> [(&'a EndReport, Scope); 2] {
     match spec.workload {
         Workload::Stream => [(outcome.sender(), Scope::Sender), (outcome.receiver(), Scope::Receiver)],
-        Workload::Rr | Workload::Crr => {
-            [(&outcome.client, Scope::Client), (&outcome.server, Scope::Server)]
-        }
+        Workload::Rr | Workload::Crr => [(&outcome.client, Scope::Client), (&outcome.server, Scope::Server)],
     }
 }
 

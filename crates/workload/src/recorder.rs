@@ -270,10 +270,10 @@ mod tests {
             for interval in [10, 33, 100, 1_000] {
                 let done = drive(recorder(Some(interval)), |look| if look % 3 == 0 { late } else { 0 });
                 let (start, end) = done.window();
-                let total: u64 = done.flows().iter().map(FlowMarks::window_bytes).sum();
+                let total: u64 = done.flows().iter().map(FlowMarks::window_units).sum();
                 let intervals = done.into_intervals();
                 assert_eq!(
-                    intervals.iter().map(|i| i.bytes).sum::<u64>(),
+                    intervals.iter().map(|i| i.units).sum::<u64>(),
                     total,
                     "late {late} interval {interval}"
                 );
@@ -320,7 +320,7 @@ mod tests {
         let seen = cut.cut(MonoNanos(1_350 * MS), &[40, 50], None);
         assert!(seen.closed);
         assert_eq!(cut.window(), (MonoNanos(1_100 * MS), MonoNanos(1_350 * MS)));
-        assert_eq!(cut.flows().iter().map(FlowMarks::window_bytes).sum::<u64>(), 70);
+        assert_eq!(cut.flows().iter().map(FlowMarks::window_units).sum::<u64>(), 70);
     }
 
     #[test]
@@ -353,10 +353,10 @@ mod tests {
             }
             let open = recorder.phase == Phase::Open;
             recorder.cut(MonoNanos(now), &[a, b], None);
-            let total: u64 = recorder.flows().iter().map(FlowMarks::window_bytes).sum();
+            let total: u64 = recorder.flows().iter().map(FlowMarks::window_units).sum();
             let intervals = recorder.into_intervals();
             if interval.is_some() && (open || !intervals.is_empty()) {
-                prop_assert_eq!(intervals.iter().map(|i| i.bytes).sum::<u64>(), total);
+                prop_assert_eq!(intervals.iter().map(|i| i.units).sum::<u64>(), total);
             }
         }
     }

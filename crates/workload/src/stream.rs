@@ -96,9 +96,8 @@ pub(crate) fn workers(end: Ends<'_>, flows: Flows) -> Result<Workers> {
     match send_with {
         SendWith::Write => {
             let ceiling = ceiling::of(message, send_offset, payload).ok();
-            let engine = Engine::prepare(crew, move |place| {
-                Sending::new(message, send_offset, payload, place.flow)
-            })?;
+            let engine =
+                Engine::prepare(crew, move |place| Sending::new(message, send_offset, payload, place.flow))?;
             Ok(plain(engine, ceiling))
         }
         SendWith::Sendfile | SendWith::Splice => {

@@ -46,7 +46,10 @@ pub(super) fn validity(spec: &RunSpec, outcome: &RunOutcome) -> Result<(), Strin
         return if arrived == bytes.0 {
             Ok(())
         } else {
-            Err(format!("only {arrived} of {} bytes arrived within {:?}: lengthen --time", bytes.0, spec.window))
+            Err(format!(
+                "only {arrived} of {} bytes arrived within {:?}: lengthen --time",
+                bytes.0, spec.window
+            ))
         };
     }
     let overlap = overlap(receiver);

@@ -57,17 +57,21 @@ pub(super) struct Porch<'a> {
 }
 
 impl<'a> Porch<'a> {
-    pub(super) fn new(
-        shared: &'a Arc<Shared>,
-        listener: TcpListener,
-        datagrams: UdpSocket,
-    ) -> Result<Self> {
+    pub(super) fn new(shared: &'a Arc<Shared>, listener: TcpListener, datagrams: UdpSocket) -> Result<Self> {
         let epoll = Epoll::new(PENDING + 3)?;
         epoll.add(datagrams.as_fd(), DATAGRAMS, Interest::READ)?;
         epoll.add(listener.as_fd(), LISTENER, Interest::READ)?;
         epoll.add(shared.stop.as_fd(), STOP, Interest::READ)?;
         let pending = Vec::with_capacity(PENDING);
-        Ok(Self { shared, listener, datagrams, epoll, pending, sessions: Vec::new(), next_place: FIRST_PLACE })
+        Ok(Self {
+            shared,
+            listener,
+            datagrams,
+            epoll,
+            pending,
+            sessions: Vec::new(),
+            next_place: FIRST_PLACE,
+        })
     }
 
     /// Waits for something to happen and does what it asks for.

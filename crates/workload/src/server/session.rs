@@ -251,10 +251,12 @@ impl Session<'_> {
                 Ok(()) => Message::SettingsApplied { body: Body::none() },
                 Err(error) => failed("put its settings back", None, &error.into()),
             },
-            Message::Prepare { run, flows, body: asked, .. } => match self.prepare(talk, run, flows, &asked) {
-                Ok(prepared) => Message::Prepared { run, body: body(&prepared)? },
-                Err(error) => failed("prepare the run", Some(run), &error),
-            },
+            Message::Prepare { run, flows, body: asked, .. } => {
+                match self.prepare(talk, run, flows, &asked) {
+                    Ok(prepared) => Message::Prepared { run, body: body(&prepared)? },
+                    Err(error) => failed("prepare the run", Some(run), &error),
+                }
+            }
             Message::Start { run, at_ns } => match &mut self.state {
                 State::Run { .. } if MonoNanos(at_ns).since(clock::now()) > LATEST_START => {
                     let error =
@@ -402,7 +404,8 @@ impl Session<'_> {
             // A flow of another run, or one too many, is closed: it is lost or a lie.
             let number = hello.flow.0;
             let leg = numbering(legs).iter().position(|numbers| numbers.contains(&number));
-            let (Some(leg), Some(place)) = (leg.filter(|_| hello.run == *run), flows.get_mut(number as usize))
+            let (Some(leg), Some(place)) =
+                (leg.filter(|_| hello.run == *run), flows.get_mut(number as usize))
             else {
                 continue;
             };

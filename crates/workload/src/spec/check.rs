@@ -5,8 +5,9 @@ use std::time::Duration;
 use haul_stats::{BitRate, ByteCount};
 
 use super::{
-    LEAST_MESSAGES, MAX_BATCH, MAX_BUFFERS, MAX_DATAGRAM, MAX_EXCHANGE, MAX_FLOWS, MAX_IN_FLIGHT, MAX_LIFETIME,
-    MAX_MESSAGE, MAX_OFFSET, MAX_THREADS, MSS, Payload, Placement, RunSpec, Transport, Workload,
+    LEAST_MESSAGES, MAX_BATCH, MAX_BUFFERS, MAX_DATAGRAM, MAX_EXCHANGE, MAX_FLOWS, MAX_IN_FLIGHT,
+    MAX_LIFETIME, MAX_MESSAGE, MAX_OFFSET, MAX_THREADS, MSS, Payload, Placement, RunSpec, Transport,
+    Workload,
 };
 use crate::mode::{RecvWith, SendWith};
 
@@ -281,18 +282,21 @@ impl RunSpec {
                 );
             }
             if self.segment && self.batch > 1 {
-                return no(
-                    "a train of segments is one call already",
-                    "give either --segment or --batch",
-                );
+                return no("a train of segments is one call already", "give either --segment or --batch");
             }
-            if self.workload == Workload::Rr && self.in_flight > 1 && self.request.0.min(self.response.0) < 8 {
+            if self.workload == Workload::Rr && self.in_flight > 1 && self.request.0.min(self.response.0) < 8
+            {
                 return no(
                     "several requests under way are told apart by the 8 bytes they begin with",
                     "give --request and --response of 8 or more, or --in-flight 1",
                 );
             }
-        } else if self.segment || self.gro || self.batch > 1 || self.dont_fragment.is_some() || self.fit_message {
+        } else if self.segment
+            || self.gro
+            || self.batch > 1
+            || self.dont_fragment.is_some()
+            || self.fit_message
+        {
             return no("trains, batches and fragments are of datagrams", "add --udp");
         }
         if self.placement == Placement::Pair && (self.pin.client.is_some() || self.pin.server.is_some()) {
@@ -358,7 +362,10 @@ mod tests {
             (RunSpec { workload: Workload::Crr, in_flight: 2, ..base() }, "--flows"),
             (RunSpec { workload: Workload::Rr, in_flight: 0, ..base() }, "1 to 4096"),
             (RunSpec { workload: Workload::Rr, request: ByteCount(0), ..base() }, "a request of 0"),
-            (RunSpec { workload: Workload::Rr, probe: Some(Probe { rate: PerSecond(1) }), ..base() }, "stream --probe"),
+            (
+                RunSpec { workload: Workload::Rr, probe: Some(Probe { rate: PerSecond(1) }), ..base() },
+                "stream --probe",
+            ),
             (RunSpec { pace: Some(PerSecond(0)), workload: Workload::Rr, ..base() }, "leave --rate out"),
             (RunSpec { message: MAX_DATAGRAM, batch: 0, ..udp() }, "1 to 1024"),
             (RunSpec { message: ByteCount(65_508), ..udp() }, "1 to 65507"),

@@ -311,10 +311,10 @@ mod tests {
         let tally = Arc::<Tally>::default();
         let mut sending = ZerocopySending::new(message, offset, Payload::Stamped, (0, 1), Arc::clone(&tally))
             .expect("ring");
-        assert_eq!(sending.ring.at(sending.begin(1)).as_ptr().addr() % PAGE, 3);
+        assert_eq!(sending.ring.at(sending.start_of(1)).as_ptr().addr() % PAGE, 3);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("listen");
         let client = TcpStream::connect(listener.local_addr().expect("address")).expect("connect");
-        socket::enable_zerocopy(&client).expect("SO_ZEROCOPY");
+        socket::enable_zerocopy(client.as_fd()).expect("SO_ZEROCOPY");
         let (mut server, _) = listener.accept().expect("accept");
         let reader = std::thread::spawn(move || {
             let mut all = Vec::new();

@@ -16,7 +16,7 @@ use haul_workload::{Direction, Payload, RunSpec, WorkloadError, readings};
 mod modes;
 mod serving;
 
-use serving::{ALONE, Serving, quick, run, value};
+use serving::{ALONE, Serving, first, quick, run, value};
 
 #[test]
 fn both_ends_count_the_same_bytes_in_every_shape() {
@@ -32,17 +32,16 @@ fn both_ends_count_the_same_bytes_in_every_shape() {
         ] {
             // Long enough to warm up for every flow to have had its turn on two busy CPUs.
             let warmup = Duration::from_millis(300);
-            let spec =
-                RunSpec { direction, flows, message: ByteCount(message), payload, warmup, ..quick() };
+            let spec = RunSpec { direction, flows, message: ByteCount(message), payload, warmup, ..quick() };
             let outcome = run(&mut session, &spec);
-            let (sent, received) = (outcome.sender().total_bytes(), outcome.receiver().total_bytes());
+            let (sent, received) = (outcome.sender().total_units(), outcome.receiver().total_units());
             println!("{direction:?} {flows} × {message} {payload:?}: {sent} bytes");
             assert!(received > 0);
             assert_eq!(sent, received, "{direction:?} {flows} × {message} {payload:?}");
             assert_eq!(outcome.client.flows.len(), flows as usize);
             assert!(outcome.sender().drained && outcome.receiver().drained);
             for (a, b) in outcome.client.flows.iter().zip(&outcome.server.flows) {
-                assert_eq!(a.total_bytes, b.total_bytes, "flow by flow");
+                assert_eq!(a.total, b.total, "flow by flow");
                 assert_eq!(
                     a.socket.as_ref().map(|s| s.local.port()),
                     b.socket.as_ref().map(|s| s.peer.port()),
@@ -76,16 +75,16 @@ fn intervals_come_from_the_receiver_and_sum_to_its_window() {
         let spec = RunSpec { direction, interval: Some(Duration::from_millis(40)), ..quick() };
         let mut shown = Vec::new();
         let stop = Stop::never().expect("stop");
-        let outcome = session.stream(&spec, &stop, &mut |interval| shown.push(*interval)).expect("run");
+        let outcome = first(session.run(&spec, &stop, &mut |_, interval| shown.push(*interval)));
         assert_eq!(
             shown,
             outcome.receiver().intervals,
             "what was shown while it ran is what is in the report"
         );
         assert!(shown.len() >= 2, "{shown:?}");
-        assert_eq!(shown.iter().map(|i| i.bytes).sum::<u64>(), outcome.receiver().window_bytes());
-        let sent: u64 = outcome.sender().intervals.iter().map(|i| i.bytes).sum();
-        assert_eq!(sent, outcome.sender().window_bytes());
+        assert_eq!(shown.iter().map(|i| i.units).sum::<u64>(), outcome.receiver().window_units());
+        let sent: u64 = outcome.sender().intervals.iter().map(|i| i.units).sum();
+        assert_eq!(sent, outcome.sender().window_units());
         assert!(
             outcome.sender().intervals.iter().all(|i| i.retransmits.is_some()),
             "the sender counts retransmits"
@@ -152,14 +151,14 @@ fn a_stop_in_the_window_keeps_what_was_measured_with_its_real_length() {
         other.request(Signal::Int);
     });
     let start = Instant::now();
-    let outcome = session.stream(&spec, &stop, &mut |_| {}).expect("a partial outcome");
+    let outcome = first(session.run(&spec, &stop, &mut |_, _| {}));
     killer.join().expect("killer");
     assert!(start.elapsed() < Duration::from_secs(3), "took {:?}", start.elapsed());
     assert!(outcome.client.interrupted && outcome.server.interrupted);
     let window = outcome.receiver().window();
     assert!(window > Duration::from_millis(100) && window < Duration::from_secs(2), "{window:?}");
-    assert!(outcome.receiver().window_bytes() > 0);
-    assert_eq!(outcome.sender().total_bytes(), outcome.receiver().total_bytes());
+    assert!(outcome.receiver().window_units() > 0);
+    assert_eq!(outcome.sender().total_units(), outcome.receiver().total_units());
     // The session is as good as new.
     run(&mut session, &quick());
 }
@@ -205,12 +204,12 @@ fn a_server_stopped_in_mid_run_is_a_lost_peer_with_what_was_seen() {
     };
     let spec = RunSpec { window: Duration::from_secs(30), ..quick() };
     let start = Instant::now();
-    let error = session.stream(&spec, &stop, &mut |_| {}).expect_err("the server is gone");
+    let error = session.run(&spec, &stop, &mut |_, _| {}).expect_err("the server is gone");
     killer.join().expect("killer");
     assert!(start.elapsed() < Duration::from_secs(3));
     assert_eq!(error.exit(), 4);
-    let WorkloadError::Lost { partial: Some(partial), reason, .. } = error else { panic!("{error}") };
-    assert!(partial.window_bytes() > 0);
+    let WorkloadError::Lost { partial, reason, .. } = error else { panic!("{error}") };
+    assert!(partial[0].window_units() > 0);
     assert!(reason.contains("stopped by SIGTERM"), "{reason}");
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use haul_stats::{BitRate, ByteCount, DoubtId, Metric, Scope};
-use haul_workload::{Direction, Payload, RecvWith, SendWith, RunSpec, readings};
+use haul_workload::{Direction, Payload, RecvWith, RunSpec, SendWith, readings};
 
 use crate::serving::{Serving, move_bytes, quick, run, value};
 
@@ -19,13 +19,13 @@ fn both_ends_count_the_same_bytes_in_every_mode_and_direction() {
                     let message = ByteCount(message);
                     let spec = RunSpec { direction, send_with, recv_with, flows, message, ..quick() };
                     let outcome = move_bytes(&mut session, &spec);
-                    let (sent, received) = (outcome.sender().total_bytes(), outcome.receiver().total_bytes());
+                    let (sent, received) = (outcome.sender().total_units(), outcome.receiver().total_units());
                     let name = format!("{direction:?} {send_with} → {recv_with}, {flows} × {message}");
                     println!("{name}: {sent} bytes");
                     assert_eq!(sent, received, "{name}");
                     assert!(received > 0, "{name}");
                     for (a, b) in outcome.client.flows.iter().zip(&outcome.server.flows) {
-                        assert_eq!(a.total_bytes, b.total_bytes, "{name}, flow by flow");
+                        assert_eq!(a.total, b.total, "{name}, flow by flow");
                     }
                     assert!(outcome.sender().drained && outcome.receiver().drained, "{name}");
                     let effective = readings::effective(&spec, &outcome);
@@ -52,7 +52,7 @@ fn a_payload_that_repeats_is_sent_in_every_mode_and_a_fresh_one_where_it_can_be(
                 continue;
             }
             let outcome = move_bytes(&mut session, &spec);
-            assert_eq!(outcome.sender().total_bytes(), outcome.receiver().total_bytes(), "{send_with}");
+            assert_eq!(outcome.sender().total_units(), outcome.receiver().total_units(), "{send_with}");
         }
     }
 }
@@ -66,7 +66,7 @@ fn sends_that_the_kernel_copied_after_all_are_counted_and_doubted() {
             let window = Duration::from_secs(1);
             let spec = RunSpec { direction, flows, send_with: SendWith::Zerocopy, window, ..quick() };
             let outcome = move_bytes(&mut session, &spec);
-            let sends = outcome.sender().zerocopy.expect("a tally");
+            let sends = outcome.sender().zerocopy().expect("a tally");
             println!("{direction:?}, {flows} flows: {sends:?}");
             assert!(sends.completed > 10);
             let share = value(&spec, &outcome, Metric::ZerocopyCopied, Scope::Sender);
@@ -79,7 +79,7 @@ fn sends_that_the_kernel_copied_after_all_are_counted_and_doubted() {
         }
     }
     let plain = run(&mut session, &quick());
-    assert_eq!(plain.sender().zerocopy, None);
+    assert_eq!(plain.sender().zerocopy(), None);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn offsets_move_the_same_bytes() {
         let (send_offset, recv_offset) = (ByteCount(send_offset), ByteCount(recv_offset));
         let spec = RunSpec { send_offset, recv_offset, send_with, ..quick() };
         let outcome = move_bytes(&mut session, &spec);
-        assert_eq!(outcome.sender().total_bytes(), outcome.receiver().total_bytes());
+        assert_eq!(outcome.sender().total_units(), outcome.receiver().total_units());
         let effective = readings::effective(&spec, &outcome);
         assert_eq!(effective["send_offset_bytes"], send_offset.0);
         assert_eq!(effective["recv_offset_bytes"], recv_offset.0);
@@ -137,12 +137,12 @@ fn a_rate_is_held_in_every_mode_and_over_the_start_of_the_window() {
             ..quick()
         };
         let outcome = move_bytes(&mut session, &spec);
-        assert_eq!(outcome.sender().total_bytes(), outcome.receiver().total_bytes());
+        assert_eq!(outcome.sender().total_units(), outcome.receiver().total_units());
         let got = value(&spec, &outcome, Metric::Throughput, Scope::Receiver);
         let share = got / rate.0 as f64;
         // A burst at the start of the window, or a pause, would show in its first interval.
         let first = outcome.receiver().intervals.first().expect("intervals");
-        let early = first.bytes as f64 * 8.0 / first.end.since(first.start).as_secs_f64() / rate.0 as f64;
+        let early = first.units as f64 * 8.0 / first.end.since(first.start).as_secs_f64() / rate.0 as f64;
         println!("{direction:?} {flows} flows by {send_with}: {share:.3} of the rate, at first {early:.3}");
         // Never more than was asked for. Less, where other load on this machine wakes a thread late: how close it comes
         // is for the tests of the bucket, which have no clock.
