@@ -18,8 +18,8 @@ pub(crate) use net::{
     tcp_info,
 };
 pub(crate) use notice::{next_error, wait_for_error};
-pub(crate) use ns::{NamespaceKind, effective_ids, enter, leave, netns_cookie};
-pub(crate) use sched::{affinity, clock_of_thread, current_thread, monotonic, pin, sleep_until};
+pub(crate) use ns::{NamespaceKind, effective_ids, enter, leave, netns_cookie, open_files, set_open_files};
+pub(crate) use sched::{affinity, clock_of_thread, current_cpu, current_thread, monotonic, pin, sleep_until};
 
 use std::io;
 
