@@ -2,7 +2,7 @@
 //!
 //! Three things are kept apart: [`Requested`] is what the user set, [`SocketFacts`] what the socket has (a buffer is
 //! clamped in silence, case by case), [`TcpFacts`] what the kernel counted on the connection. The hot path is
-//! [`send()`], [`recv()`] and the batches of [`udp`]: the system calls they are
+//! [`send()`], [`recv()`], [`accept()`], [`ConnectPlan::open`] and the batches of [`udp`]: the system calls they are
 //! named for and nothing else, no memory taken, and the error the system call's own, because the caller acts on it.
 //!
 //! Kernel: socket(7), tcp(7), udp(7), `net/core/sock.c` (`SO_SNDBUF` doubles what it is given, after the cap of
@@ -22,6 +22,7 @@ mod buffer;
 mod epoll;
 mod facts;
 mod file;
+mod plan;
 mod requested;
 pub mod udp;
 mod zerocopy;
@@ -30,6 +31,7 @@ pub use buffer::PageBuffer;
 pub use epoll::{Epoll, Event, Interest, await_readable};
 pub use facts::{Clamp, SocketFacts, TcpFacts};
 pub use file::{MemoryFile, Pipe, sendfile};
+pub use plan::{ConnectPlan, Opening};
 pub use requested::{Requested, set_user_timeout};
 pub use zerocopy::{Completed, await_notice, completion, enable_zerocopy, lacks_room, send_zerocopy};
 
@@ -112,6 +114,17 @@ fn open(address: SocketAddr, kind: Type) -> Result<Socket> {
     })
 }
 
+/// `accept4(2)`: the next connection of a listener and the peer's address. The connection has what the listener had of
+/// buffers, TCP options and [`linger`](reset_on_close); whether it waits is `nonblocking` alone.
+#[inline]
+pub fn accept(listener: BorrowedFd<'_>, nonblocking: bool) -> io::Result<(TcpStream, SocketAddr)> {
+    let flags = libc::SOCK_CLOEXEC | if nonblocking { libc::SOCK_NONBLOCK } else { 0 };
+    let (socket, address) = SockRef::from(&listener).accept4(flags)?;
+    // Only a Unix-domain listener has other addresses.
+    let address = address.as_socket().ok_or(io::ErrorKind::InvalidInput)?;
+    Ok((socket.into(), address))
+}
+
 /// Bounds each receive and each send of a blocking socket; it then fails with [`io::ErrorKind::WouldBlock`]. `None` is
 /// no bound, and what is below a microsecond counts as one.
 pub fn set_timeouts(socket: &impl AsFd, recv: Option<Duration>, send: Option<Duration>) -> Result<()> {
@@ -121,6 +134,12 @@ pub fn set_timeouts(socket: &impl AsFd, recv: Option<Duration>, send: Option<Dur
     let set = options.set_read_timeout(recv.map(least));
     let set = set.and_then(|()| options.set_write_timeout(send.map(least)));
     set.named("bound the waits of", || "a socket".into())
+}
+
+/// `SO_LINGER` with no time: closing the socket drops what is unsent and resets the connection, which then leaves no
+/// `TIME_WAIT` behind. What a listener has set, its connections have too.
+pub fn reset_on_close(socket: &impl AsFd) -> Result<()> {
+    plan::reset_on_close().set(socket.as_fd())
 }
 
 /// How a call of [`recv()`] or [`send_flags`] behaves.

@@ -2,7 +2,8 @@
 //!
 //! [`Requested`] is what the user said; [`Wish`] is one `setsockopt(2)` of it, made ready, with the words for its
 //! failure. Which of them apply depends on the protocol and the address family: TCP's own options are left out for UDP
-//! and the other way round, and an IPv6 socket gets IPv4's option too where it may carry IPv4.
+//! and the other way round, and an IPv6 socket gets IPv4's option too where it may carry IPv4. The list is what a
+//! [`ConnectPlan`](super::ConnectPlan) sets for every connection without making it anew.
 
 use std::borrow::Cow;
 use std::os::fd::{AsFd, BorrowedFd};
