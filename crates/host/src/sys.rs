@@ -7,6 +7,7 @@
 mod batch;
 mod control;
 mod file;
+mod mapped;
 mod memory;
 mod net;
 mod notice;
@@ -15,6 +16,7 @@ mod sched;
 
 pub(crate) use batch::{Arrived, Batch, receive_message};
 pub(crate) use file::{memory_file, pipe_size, sendfile, splice_from, splice_to};
+pub(crate) use mapped::{Taken, Window, page_size};
 pub(crate) use memory::Mapping;
 pub(crate) use net::{
     EpollEvent, buffer_locks, driver_info, epoll_change, epoll_create, epoll_wait, int_option, memory_info,
