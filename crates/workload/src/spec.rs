@@ -370,6 +370,7 @@ impl RunSpec {
             mss: self.mss,
             tos: self.tos,
             user_timeout: Some(DATA_TIMEOUT),
+            ..Requested::default()
         }
     }
 
