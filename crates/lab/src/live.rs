@@ -19,8 +19,8 @@ use haul_wire::Trust;
 use haul_workload::readings;
 use haul_workload::report::{EndReport, IntervalReport, RunOutcome};
 use haul_workload::session::Session;
-use haul_workload::{RunSpec, WorkloadError};
-use serde_json::{Value as Json, json};
+use haul_workload::{RunSpec, Workload, WorkloadError};
+use serde_json::json;
 
 use crate::error::LabError;
 use crate::rig::{Applied, Ending, Rig, Taken};
@@ -215,22 +215,35 @@ impl Rig for LiveRig {
         Ok(Environment { client: Some(facts(&client)), server: Some(facts(&server)) })
     }
 
-    fn stream(
+    fn run(
         &mut self,
         spec: &RunSpec,
         stop: &Stop,
         on_interval: &mut (dyn FnMut(&Interval) + Send),
     ) -> Result<Taken, LabError> {
-        let mut first = None;
-        let mut pass_on = |report: &IntervalReport| {
-            let start = *first.get_or_insert(report.start);
-            on_interval(&interval(report, start, report.retransmits));
+        // What the probe sees without the load is measured first, in a run of its own.
+        let idle = match spec.probe {
+            Some(_) => {
+                let idle = spec.idle();
+                let outcomes = self.with_session(|session| session.run(&idle, stop, &mut |_, _| {}))?;
+                Some((idle, outcomes))
+            }
+            None => None,
         };
-        match self.with_session(|session| session.stream(spec, stop, &mut pass_on)) {
-            Ok(outcome) => Ok(taken(spec, &outcome, stop)),
-            Err(LabError::Workload(WorkloadError::Lost { peer, phase, reason, partial: Some(own) })) => {
-                let text = format!("lost the {peer} while {phase}: {reason}");
-                Ok(half(&own, text))
+        let mut first = None;
+        let mut pass_on = |leg: usize, report: &IntervalReport| {
+            let start = *first.get_or_insert(report.start);
+            if let Some(leg) = spec.legs().get(leg) {
+                on_interval(&interval(leg, report, start, report.retransmits));
+            }
+        };
+        match self.with_session(|session| session.run(spec, stop, &mut pass_on)) {
+            Ok(outcomes) => Ok(taken(spec, &outcomes, idle.as_ref(), stop)),
+            Err(LabError::Workload(WorkloadError::Lost { peer, phase, reason, partial })) => {
+                match partial.first() {
+                    Some(own) => Ok(half(spec, own, format!("lost the {peer} while {phase}: {reason}"))),
+                    None => Err(WorkloadError::Lost { peer, phase, reason, partial }.into()),
+                }
             }
             Err(error) => Err(error),
         }
@@ -295,47 +308,76 @@ fn facts(fingerprint: &Fingerprint) -> Facts {
     fingerprint.iter().map(|(key, found)| (key.to_owned(), fact(found))).collect()
 }
 
-fn interval(report: &IntervalReport, window_start: MonoNanos, retransmits: Option<u64>) -> Interval {
+fn interval(
+    leg: &RunSpec,
+    report: &IntervalReport,
+    window_start: MonoNanos,
+    retransmits: Option<u64>,
+) -> Interval {
     let seconds = report.end.since(report.start).as_secs_f64();
+    let rate = if seconds > 0.0 { report.units as f64 / seconds } else { 0.0 };
+    let stream = leg.workload == Workload::Stream;
     Interval {
+        direction: stream.then(|| leg.direction.name().to_owned()),
         start_s: report.start.since(window_start).as_secs_f64(),
         seconds,
-        bytes: report.bytes,
-        bits_per_second: if seconds > 0.0 { report.bytes as f64 * 8.0 / seconds } else { 0.0 },
+        bytes: stream.then_some(report.units),
+        bits_per_second: stream.then_some(rate * 8.0),
+        transactions: (!stream).then_some(report.units),
+        transactions_per_second: (!stream).then_some(rate),
         retransmits,
     }
 }
 
-/// The slices of the window at the receiver, with what the sender sent again in the same slice beside them.
-fn intervals(outcome: &RunOutcome) -> Vec<Interval> {
-    let (sender, receiver) = (outcome.sender(), outcome.receiver());
-    let alike = sender.intervals.len() == receiver.intervals.len();
+/// The slices of the window at the end that counts, with what was sent again in the same slice beside them.
+fn intervals(leg: &RunSpec, outcome: &RunOutcome) -> Vec<Interval> {
+    let (sender, counting) = (outcome.sender(), outcome.counting());
+    let alike = sender.intervals.len() == counting.intervals.len();
     let again = |index: usize| if alike { sender.intervals[index].retransmits } else { None };
-    let slices = receiver.intervals.iter().enumerate();
-    slices.map(|(index, report)| interval(report, receiver.window_start, again(index))).collect()
+    let slices = counting.intervals.iter().enumerate();
+    slices.map(|(index, report)| interval(leg, report, counting.window_start, again(index))).collect()
 }
 
-fn taken(spec: &RunSpec, outcome: &RunOutcome, stop: &Stop) -> Taken {
-    let ending = if stop.requested().is_some() && (outcome.client.interrupted || outcome.server.interrupted) {
+/// A run without the load, and what it was asked to do.
+type Idle = (RunSpec, Vec<RunOutcome>);
+
+fn taken(spec: &RunSpec, outcomes: &[RunOutcome], idle: Option<&Idle>, stop: &Stop) -> Taken {
+    let legs = spec.legs();
+    let cut = outcomes.iter().any(|leg| leg.client.interrupted || leg.server.interrupted);
+    let ending = if cut && stop.requested().is_some() {
         Ending::Interrupted
-    } else if outcome.client.interrupted || outcome.server.interrupted {
+    } else if cut {
         Ending::Invalid("the server ended the run before its time: was it stopped?".to_owned())
     } else {
-        readings::validity(spec, outcome).map_or_else(Ending::Invalid, |()| Ending::Complete)
+        let idle = idle.map(|(spec, outcomes)| (spec, &outcomes[..]));
+        let all = legs.iter().zip(outcomes);
+        let alone = idle.into_iter().flat_map(|(spec, outcomes)| outcomes.iter().map(move |it| (spec, it)));
+        let checked = all.chain(alone).try_for_each(|(leg, outcome)| readings::validity(leg, outcome));
+        checked.map_or_else(Ending::Invalid, |()| Ending::Complete)
     };
-    let (readings, doubts) = readings::of(spec, outcome);
-    let effective: Json = readings::effective(spec, outcome);
-    Taken { ending, readings, doubts, effective, intervals: intervals(outcome) }
+    let idle = idle.and_then(|(_, outcomes)| outcomes.first());
+    let (readings, doubts) = readings::whole(spec, outcomes, idle);
+    let slices = legs.iter().zip(outcomes).filter(|(leg, _)| leg.interval.is_some());
+    Taken {
+        ending,
+        readings,
+        doubts,
+        effective: readings::in_force(spec, outcomes),
+        intervals: slices.flat_map(|(leg, outcome)| intervals(leg, outcome)).collect(),
+    }
 }
 
 /// What this end alone has to say about a run whose other end went away.
-fn half(own: &EndReport, text: String) -> Taken {
-    let slices = own.intervals.iter().map(|report| interval(report, own.window_start, report.retransmits));
+fn half(spec: &RunSpec, own: &EndReport, text: String) -> Taken {
+    let leg = spec.legs().into_iter().next().unwrap_or_else(|| spec.clone());
+    let slices =
+        own.intervals.iter().map(|report| interval(&leg, report, own.window_start, report.retransmits));
+    let intervals = slices.collect();
     Taken {
         readings: readings::partial(own, &text),
         ending: Ending::Lost(text),
         doubts: Vec::new(),
         effective: json!(null),
-        intervals: slices.collect(),
+        intervals,
     }
 }
