@@ -51,6 +51,21 @@ impl LiveRig {
     /// # Errors
     /// Where no address of it answers, or it does not let this client in.
     pub fn connect(topology: Topology, stop: &Stop) -> Result<Self, LabError> {
+        Self::connect_in_line(topology, stop, Duration::ZERO, &mut |_| {})
+    }
+
+    /// The same, waiting in line for up to `longest` where the server is busy. Why it waits is told once.
+    ///
+    /// # Errors
+    /// As [`LiveRig::connect`]; after `longest`, that it is busy.
+    pub fn connect_in_line(
+        topology: Topology,
+        stop: &Stop,
+        longest: Duration,
+        waiting: &mut dyn FnMut(&str),
+    ) -> Result<Self, LabError> {
+        /// Often enough to be next, seldom enough to be no load.
+        const ASK_EVERY: Duration = Duration::from_millis(500);
         let mut rig = Self {
             tuner: None,
             session: None,
@@ -60,8 +75,27 @@ impl LiveRig {
             stop: stop.clone(),
             topology,
         };
-        rig.session()?;
-        Ok(rig)
+        let until = clock::now().after(longest);
+        let mut told = false;
+        loop {
+            match rig.session() {
+                Ok(_) => return Ok(rig),
+                Err(error) if error.is_busy() && clock::now() < until => {
+                    if !told {
+                        waiting(&format!("waiting in line: {error}"));
+                        told = true;
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+            let next = clock::now().after(ASK_EVERY);
+            while clock::now() < next {
+                if stop.requested().is_some() {
+                    return Err(WorkloadError::Interrupted("waiting in line for the server").into());
+                }
+                clock::sleep_until(next.min(clock::now().after(Duration::from_millis(20))));
+            }
+        }
     }
 
     /// The place it runs in.

@@ -62,9 +62,7 @@ const OPTIONS: &[(&str, &str, Of, Set)] = &[
     ("in-flight", "a count, as 1 or 16", Of::Exchange, |spec, value| {
         count(value, "requests").map(|count| spec.in_flight = count)
     }),
-    ("flows", "a count, as 4", Of::Any, |spec, value| {
-        count(value, "flows").map(|count| spec.flows = count)
-    }),
+    ("flows", "a count, as 4", Of::Any, |spec, value| count(value, "flows").map(|count| spec.flows = count)),
     ("threads", "a count, or auto for one per CPU", Of::Any, |spec, value| {
         spec.threads = if value == "auto" { None } else { Some(count(value, "threads")?) };
         Ok(())
@@ -129,7 +127,9 @@ const OPTIONS: &[(&str, &str, Of, Set)] = &[
                 return Ok(());
             }
             match spec.workload {
-                Workload::Stream => spec.rate = Some(value.parse().map_err(|error: UnitError| error.to_string())?),
+                Workload::Stream => {
+                    spec.rate = Some(value.parse().map_err(|error: UnitError| error.to_string())?)
+                }
                 Workload::Rr | Workload::Crr => {
                     spec.pace = Some(value.parse().map_err(|error: UnitError| error.to_string())?);
                 }
@@ -284,8 +284,11 @@ fn mark(text: &str) -> Result<u32, String> {
 
 fn micros(text: &str) -> Result<u32, String> {
     let time = units::parse_duration(text).map_err(|error| error.to_string())?;
-    let whole = time.subsec_nanos().is_multiple_of(1_000).then(|| u32::try_from(time.as_micros()).ok()).flatten();
-    whole.filter(|micros| *micros > 0).ok_or_else(|| format!("'{text}': give whole microseconds, as 50us, or off"))
+    let whole =
+        time.subsec_nanos().is_multiple_of(1_000).then(|| u32::try_from(time.as_micros()).ok()).flatten();
+    whole
+        .filter(|micros| *micros > 0)
+        .ok_or_else(|| format!("'{text}': give whole microseconds, as 50us, or off"))
 }
 
 fn count(value: &str, what: &str) -> Result<u32, String> {
@@ -503,7 +506,9 @@ mod tests {
 
     #[test]
     fn a_code_point_is_a_number_or_a_class() {
-        for (text, point) in [("0", 0), ("63", 63), ("EF", 46), ("cs6", 48), ("AF41", 34), ("af13", 14), ("LE", 1)] {
+        for (text, point) in
+            [("0", 0), ("63", 63), ("EF", 46), ("cs6", 48), ("AF41", 34), ("af13", 14), ("LE", 1)]
+        {
             assert_eq!(dscp(text), Ok(point), "{text}");
         }
         for text in ["", "64", "-1", "+1", "AF", "AF50", "CS8", "CS", "é"] {

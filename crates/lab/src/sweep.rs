@@ -45,13 +45,7 @@ pub fn parse(text: &str, suffix: Suffix) -> Result<Vec<u64>, LabError> {
 }
 
 /// Appends the values of `low..high` or `low..high*factor`, the last one not above `high`.
-fn range(
-    text: &str,
-    low: &str,
-    high: &str,
-    suffix: Suffix,
-    values: &mut Vec<u64>,
-) -> Result<(), LabError> {
+fn range(text: &str, low: &str, high: &str, suffix: Suffix, values: &mut Vec<u64>) -> Result<(), LabError> {
     let (high, factor) = match high.split_once('*') {
         None => (high, None),
         Some((high, factor)) => (high, Some(factor)),

@@ -227,8 +227,7 @@ fn repeated(doubts: &mut Vec<Doubt>, metric: Metric, values: &[f64], decide: &De
         doubts.push(Doubt::new(DoubtId::TwoModes, text));
     }
     if let Some(drift) = estimate::drift(values) {
-        let text =
-            format!("{metric}{place} moved by {:+.1} % from the first run to the last", drift * 100.0);
+        let text = format!("{metric}{place} moved by {:+.1} % from the first run to the last", drift * 100.0);
         doubts.push(Doubt::new(DoubtId::Drift, text));
     }
     if let Some(cv) = Summary::of(values).and_then(|summary| summary.cv).filter(|cv| *cv > decide.max_spread)

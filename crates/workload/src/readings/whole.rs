@@ -27,7 +27,9 @@ pub fn whole(
     };
     if let Some((leg, loaded)) = probes.first() {
         let idle = idle.map(|outcome| (spec.idle(), outcome));
-        for (alone, found) in [(true, idle.as_ref().map(|(leg, it)| (leg, *it))), (false, Some((leg, *loaded)))] {
+        for (alone, found) in
+            [(true, idle.as_ref().map(|(leg, it)| (leg, *it))), (false, Some((leg, *loaded)))]
+        {
             latencies(&mut readings, alone, found);
         }
         crowded(&mut doubts, outcomes);
@@ -69,7 +71,12 @@ fn both(spec: &RunSpec, legs: &[(&RunSpec, &RunOutcome)]) -> (Vec<Reading>, Vec<
         let ends = [(&outcome.client, Scope::Client), (&outcome.server, Scope::Server)];
         cost_of(&mut readings, ends, outcome.shared_host(), Per::Kib(total));
         for (end, scope) in ends {
-            readings.push(Reading::real(Metric::Window, scope, end.window().as_secs_f64(), "CLOCK_MONOTONIC"));
+            readings.push(Reading::real(
+                Metric::Window,
+                scope,
+                end.window().as_secs_f64(),
+                "CLOCK_MONOTONIC",
+            ));
         }
     }
     if let Some(rate) = spec.rate {
