@@ -4,9 +4,9 @@
 //! doubt after a failure, is dropped and made anew at the next call; its server has put its settings back by then or will
 //! do so when it notices, and the runner applies an arm's settings before every run anyway.
 
-use std::time::Duration;
-
 use std::net::{IpAddr, Ipv4Addr};
+use std::thread;
+use std::time::Duration;
 
 use haul_host::clock;
 use haul_host::link::{self, Link};
@@ -35,6 +35,8 @@ pub struct LiveRig {
     // In this order they are dropped: the device is put back and the session closed while the place still exists.
     tuner: Option<Tuner>,
     session: Option<Session>,
+    /// Whether there has been a session: a server that is away for a moment is waited for then.
+    redials: bool,
     /// Whether this session's server holds settings of ours.
     server_set: bool,
     device: Option<Link>,
@@ -69,6 +71,7 @@ impl LiveRig {
         let mut rig = Self {
             tuner: None,
             session: None,
+            redials: false,
             server_set: false,
             device: None,
             local_route: false,
@@ -79,7 +82,10 @@ impl LiveRig {
         let mut told = false;
         loop {
             match rig.session() {
-                Ok(_) => return Ok(rig),
+                Ok(_) => {
+                    rig.redials = true;
+                    return Ok(rig);
+                }
                 Err(error) if error.is_busy() && clock::now() < until => {
                     if !told {
                         waiting(&format!("waiting in line: {error}"));
@@ -88,14 +94,21 @@ impl LiveRig {
                 }
                 Err(error) => return Err(error),
             }
-            let next = clock::now().after(ASK_EVERY);
-            while clock::now() < next {
-                if stop.requested().is_some() {
-                    return Err(WorkloadError::Interrupted("waiting in line for the server").into());
-                }
-                clock::sleep_until(next.min(clock::now().after(Duration::from_millis(20))));
-            }
+            rig.pause(ASK_EVERY, "waiting in line for the server")?;
         }
+    }
+
+    /// Waits, unless the user wants no more.
+    fn pause(&self, length: Duration, why: &'static str) -> Result<(), LabError> {
+        const LOOK: Duration = Duration::from_millis(20);
+        let until = clock::now().after(length);
+        while clock::now() < until {
+            if self.stop.requested().is_some() {
+                return Err(WorkloadError::Interrupted(why).into());
+            }
+            clock::sleep_until(until.min(clock::now().after(LOOK)));
+        }
+        Ok(())
     }
 
     /// The place it runs in.
@@ -107,16 +120,29 @@ impl LiveRig {
     /// The present session, or a new one: each address of the target in turn.
     fn session(&mut self) -> Result<&mut Session, LabError> {
         if self.session.is_none() {
-            let (session, device, local) = self.dial()?;
+            let (session, device, local) = if self.redials { self.redial()? } else { self.dial()? };
             self.server_set = false;
             self.device = Some(device);
             self.local_route = local;
             self.session = Some(session);
         }
-        self.session.as_mut().ok_or_else(|| LabError::Setup {
-            what: "a session".to_owned(),
-            why: "it was lost as it was made".to_owned(),
-        })
+        self.session.as_mut().ok_or_else(vanished)
+    }
+
+    /// Dials again and again for as long as a server takes to be restarted: the first refusal says nothing about the next
+    /// run, and three of them in a row would end an experiment of hours.
+    fn redial(&self) -> Result<(Session, Link, bool), LabError> {
+        const LONGEST: Duration = Duration::from_secs(5);
+        const PAUSE: Duration = Duration::from_millis(250);
+        let until = clock::now().after(LONGEST);
+        loop {
+            match self.dial() {
+                Err(LabError::Workload(WorkloadError::Unreachable { .. })) if clock::now() < until => {
+                    self.pause(PAUSE, "dialling the server again")?;
+                }
+                dialled => return dialled,
+            }
+        }
     }
 
     fn dial(&self) -> Result<(Session, Link, bool), LabError> {
@@ -156,7 +182,7 @@ impl LiveRig {
         work: impl FnOnce(&mut Session) -> Result<T, WorkloadError> + Send,
     ) -> Result<T, LabError> {
         self.session()?;
-        let Some(session) = self.session.as_mut() else { unreachable!("made above") };
+        let session = self.session.as_mut().ok_or_else(vanished)?;
         let result = self.topology.as_client(|| work(session))?;
         let in_step = session.in_step();
         if !in_step {
@@ -174,16 +200,30 @@ impl LiveRig {
             return Ok(None);
         }
         self.session()?;
-        let Some(device) = &self.device else { unreachable!("known since the session was made") };
-        let (tuner, journal) = (&mut self.tuner, self.topology.journal());
-        let applied = self.topology.as_client(|| -> haul_host::Result<settings::Applied> {
-            let tuner = match tuner {
-                Some(tuner) => tuner,
-                None => tuner.insert(Tuner::open(journal, device)?),
-            };
-            tuner.apply(settings, allow_side_effects)
-        })??;
-        Ok(Some(applied))
+        let device = self.device.as_ref().ok_or_else(vanished)?;
+        let (tuner, journal, topology) = (&mut self.tuner, self.topology.journal(), &self.topology);
+        let apply = || {
+            topology.as_client(|| -> haul_host::Result<settings::Applied> {
+                let tuner = match tuner {
+                    Some(tuner) => tuner,
+                    None => tuner.insert(Tuner::open(journal, device)?),
+                };
+                tuner.apply(settings, allow_side_effects)
+            })
+        };
+        // A NIC that resets for a change takes seconds, and a session that is silent for so long is lost.
+        let session = self.session.as_mut();
+        let applied = thread::scope(|scope| {
+            let applying = scope.spawn(apply);
+            if let Some(session) = session {
+                session.keep_while(|| !applying.is_finished());
+            }
+            applying.join()
+        });
+        match applied {
+            Ok(applied) => Ok(Some(applied??)),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
     }
 
     fn apply_there(
@@ -243,7 +283,7 @@ impl Rig for LiveRig {
 
     fn fingerprint(&mut self) -> Result<Environment, LabError> {
         self.session()?;
-        let Some(device) = &self.device else { unreachable!("known since the session was made") };
+        let device = self.device.as_ref().ok_or_else(vanished)?;
         let client = self.topology.as_client(|| Fingerprint::collect(device))?;
         let server = self.with_session(Session::fingerprint)?;
         Ok(Environment { client: Some(facts(&client)), server: Some(facts(&server)) })
@@ -318,6 +358,11 @@ impl Rig for LiveRig {
         }
         doubts
     }
+}
+
+/// What is there once a session is, and is gone with it.
+fn vanished() -> LabError {
+    LabError::Setup { what: "a session".to_owned(), why: "it was lost as it was made".to_owned() }
 }
 
 /// The facts of this host, seen from the device that leads out of it: that of the default route, or loopback.

@@ -248,6 +248,18 @@ impl Session {
         Ok(spec)
     }
 
+    /// Keeps the session alive while something else takes its time: a server that hears nothing for five seconds takes its
+    /// client for lost. What fails here shows in the next call.
+    pub fn keep_while(&mut self, mut busy: impl FnMut() -> bool) {
+        const LOOK: Duration = Duration::from_millis(1);
+        while busy() {
+            if self.talk.pump(Some(clock::now().after(LOOK))).is_err() {
+                self.in_step = false;
+                return;
+            }
+        }
+    }
+
     /// Ends the session in order, and waits for the server to say that everything is as it was. Dropping the session takes
     /// leave as well, without the wait.
     pub fn close(mut self) -> Result<()> {

@@ -13,8 +13,9 @@ use crate::site::{Site, note};
 fn a_stream_both_ways_tells_the_ways_apart_and_counts_the_cost_once() {
     let site = Site::new();
     for target in ["lab", "lab:ipv6"] {
-        let line =
-            format!("stream {target} --cc reno --direction both -t 600ms --warmup 300ms --format json --interval 200ms");
+        let line = format!(
+            "stream {target} --cc reno --direction both -t 600ms --warmup 300ms --format json --interval 200ms"
+        );
         let document = site.run(&words(&line)).complete();
         let run = &document.runs[0];
         let (up, down) =
@@ -35,9 +36,8 @@ fn a_stream_both_ways_tells_the_ways_apart_and_counts_the_cost_once() {
 fn a_run_by_amount_is_over_when_it_has_moved_it_and_fails_where_the_time_is_too_short() {
     let site = Site::new();
     for direction in ["send", "receive", "both"] {
-        let line = format!(
-            "stream lab --cc reno --bytes 50M --flows 3 --direction {direction} --format json"
-        );
+        let line =
+            format!("stream lab --cc reno --bytes 50M --flows 3 --direction {direction} --format json");
         let ended = site.run(&words(&line));
         let run = &ended.complete().runs[0];
         let scopes: &[Scope] = match direction {
