@@ -10,13 +10,19 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use haul_stats::{BitRate, units};
+use haul_stats::units;
+
+mod workload;
+
+pub(crate) use workload::{CommonOptions, ExchangeOptions, StreamOptions};
 
 const EXAMPLES: &str = "\
 Examples:
   haul demo                                    the whole idea, on this machine, in under a minute
   haul stream lab --cc reno                    one TCP stream between two private namespaces
   haul stream HOST --flows 1,4,16 --runs 5     a sweep against a host that runs 'haul serve'
+  haul rr HOST --flows 200 --request 1400      transactions per second and their latency
+  haul stream HOST --probe rr:100/s            what the load does to the latency of others
   haul ab stream HOST --arm off:nic.tso=off --arm on:nic.tso=on --pairs 10";
 
 /// Measures what it costs to move bytes, and tells whether a change made it cheaper.
@@ -34,10 +40,14 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Be the other end: let clients with the key measure against this host
     Serve(Serve),
-    /// Measure TCP streams: throughput, and the CPU it costs at both ends
-    Stream(Stream),
+    /// Measure streams, TCP or UDP: throughput, loss, and the CPU it costs at both ends
+    Stream(Box<Stream>),
+    /// Measure requests and responses: transactions per second, their latency, and what each costs
+    Rr(Box<Exchange>),
+    /// Measure connections: connect, request, response and close, again and again
+    Crr(Box<Exchange>),
     /// Compare arms: does a setting, or an option, make it better or worse?
-    Ab(Ab),
+    Ab(Box<Ab>),
     /// Show the fingerprint: what of this host, and of the other end, decides results
     Env(Env),
     /// List the settings haul can change, or put back what a killed haul left changed
@@ -72,6 +82,8 @@ impl Command {
             Self::Demo(_)
             | Self::Serve(_)
             | Self::Stream(_)
+            | Self::Rr(_)
+            | Self::Crr(_)
             | Self::Ab(_)
             | Self::Completions { .. }
             | Self::Man { .. } => false,
@@ -136,13 +148,37 @@ pub(crate) struct KeyOptions {
 pub(crate) struct Stream {
     #[command(flatten)]
     pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) runs: Runs,
+    #[command(flatten)]
+    pub(crate) own: StreamOptions,
+    #[command(flatten)]
+    pub(crate) common: CommonOptions,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = TARGETS)]
+pub(crate) struct Exchange {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) runs: Runs,
+    #[command(flatten)]
+    pub(crate) own: ExchangeOptions,
+    #[command(flatten)]
+    pub(crate) common: CommonOptions,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// How often.
+#[derive(Args, Debug)]
+pub(crate) struct Runs {
     /// Repeat every cell this often, each with new connections: a spread takes at least 3
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = "Deciding")]
     pub(crate) runs: u32,
-    #[command(flatten)]
-    pub(crate) workload: Workload,
-    #[command(flatten)]
-    pub(crate) output: Output,
 }
 
 const TARGETS: &str = "\
@@ -161,6 +197,9 @@ pub(crate) struct Place {
     pub(crate) target: String,
     #[command(flatten)]
     pub(crate) trust: ClientTrust,
+    /// Where the server is busy, wait in line for so long instead of giving up
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, num_args = 0..=1, require_equals = true, default_missing_value = "10m")]
+    pub(crate) queue: Option<Duration>,
 }
 
 /// How the client trusts the server.
@@ -171,128 +210,6 @@ pub(crate) struct ClientTrust {
     /// Talk to a server that was started with --open, without encryption or a key
     #[arg(long, help_heading = "Trust", conflicts_with_all = ["key", "key_file"])]
     pub(crate) open: bool,
-}
-
-/// What a stream does.
-#[derive(Args, Debug)]
-#[command(next_help_heading = "Workload")]
-pub(crate) struct Workload {
-    /// Length of the measured window: CPU figures of most kernels have 10 ms steps, so seconds, not milliseconds
-    #[arg(long, short = 't', value_parser = units::parse_duration, default_value = "10s")]
-    pub(crate) time: Duration,
-    /// Time before the window that does not count: raise it where slow start or a long path takes longer
-    #[arg(long, value_parser = units::parse_duration, default_value = "1s")]
-    pub(crate) warmup: Duration,
-    /// Also report each slice of the window: to see whether a rate is steady (not for statistics)
-    #[arg(long, value_parser = units::parse_duration)]
-    pub(crate) interval: Option<Duration>,
-    /// Data connections at the same time [list]
-    #[arg(long, default_value = "1")]
-    pub(crate) flows: String,
-    /// Bytes per send call: below 64K a stream measures calls, above it bytes [list]
-    #[arg(long, short = 'm', default_value = "128K")]
-    pub(crate) message: String,
-    /// Send buffer: set it to compare with others' fixed buffers; unset, the kernel tunes it [list]
-    #[arg(long)]
-    pub(crate) sndbuf: Option<String>,
-    /// Receive buffer, likewise [list]
-    #[arg(long)]
-    pub(crate) rcvbuf: Option<String>,
-    /// Set TCP_NODELAY: matters for messages smaller than a segment
-    #[arg(long)]
-    pub(crate) nodelay: bool,
-    /// Congestion control of the data sockets: bbr paces, which hides what a veth or loopback can do; reno does not
-    #[arg(long, value_name = "NAME")]
-    pub(crate) cc: Option<String>,
-    /// Which way the payload goes, seen from the client
-    #[arg(long, value_enum, default_value_t = Way::Send)]
-    pub(crate) direction: Way,
-    /// Where the bytes come from: 'fresh' to read the source from memory, 'repeat' to do as other tools do
-    #[arg(long, value_enum, default_value_t = Content::Stamped)]
-    pub(crate) payload: Content,
-    /// How the sender hands bytes over: to compare what a copy costs with what avoiding it costs
-    #[arg(long, value_enum, default_value_t = Giving::Write, value_name = "HOW")]
-    pub(crate) send_with: Giving,
-    /// How the receiver takes bytes: 'discard' to load the sender or the path without the receiver's copy
-    #[arg(long, value_enum, default_value_t = Taking::Read, value_name = "HOW")]
-    pub(crate) recv_with: Taking,
-    /// Bytes past a page at which each message begins, 0 to 4095: to see what an unaligned source costs, 0..64 [list]
-    #[arg(long, value_name = "BYTES")]
-    pub(crate) send_offset: Option<String>,
-    /// Bytes past a page at which the receive buffer begins: likewise for the destination [list]
-    #[arg(long, value_name = "BYTES")]
-    pub(crate) recv_offset: Option<String>,
-    /// Bits per second of all flows together, as 10M or 1G: to compare the cost of two arms at the same load, and not at
-    /// whatever each can reach
-    #[arg(long, value_name = "BITS")]
-    pub(crate) rate: Option<BitRate>,
-    /// Largest TCP segment, 88 to 32767: to see what more packets cost without another MTU [list]
-    #[arg(long, value_name = "BYTES")]
-    pub(crate) mss: Option<String>,
-    /// Type of service of the packets, as 0xb8 (DSCP 46 times 4): where the path or a queue treats classes differently
-    #[arg(long, value_name = "OCTET", value_parser = haul_lab::option::tos)]
-    pub(crate) tos: Option<u8>,
-    /// CPUs of the worker threads, as CLIENT[,SERVER], each one CPU, a range 0-3 or a set 0+2: unpinned runs have two modes
-    #[arg(long, value_name = "CLIENT[,SERVER]")]
-    pub(crate) pin: Option<String>,
-}
-
-#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Giving {
-    /// send: the kernel copies from a buffer, as most programs do
-    Write,
-    /// sendfile from a file of 64 MiB in memory, as a server of static files does: no copy (--payload repeat: one message)
-    Sendfile,
-    /// splice from the same file through a pipe, as a proxy does: no copy
-    Splice,
-    /// send with MSG_ZEROCOPY: no copy on a NIC that can; on one host the kernel copies after all, and haul says so
-    Zerocopy,
-}
-
-impl From<Giving> for haul_workload::SendWith {
-    fn from(giving: Giving) -> Self {
-        match giving {
-            Giving::Write => Self::Write,
-            Giving::Sendfile => Self::Sendfile,
-            Giving::Splice => Self::Splice,
-            Giving::Zerocopy => Self::Zerocopy,
-        }
-    }
-}
-
-#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Taking {
-    /// recv: the kernel copies to a buffer, as programs do
-    Read,
-    /// recv with MSG_TRUNC: nothing is copied to user memory
-    Discard,
-}
-
-impl From<Taking> for haul_workload::RecvWith {
-    fn from(taking: Taking) -> Self {
-        match taking {
-            Taking::Read => Self::Read,
-            Taking::Discard => Self::Discard,
-        }
-    }
-}
-
-#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// From the client to the server
-    Send,
-    /// From the server to the client
-    Receive,
-}
-
-#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Content {
-    /// One buffer, a fresh count written into every 16 KiB before each send: no 32 KiB repeat
-    Stamped,
-    /// 64 MiB of random bytes, walked
-    Fresh,
-    /// The same buffer each time
-    Repeat,
 }
 
 #[derive(Args, Debug)]
@@ -330,15 +247,23 @@ pub(crate) struct Ab {
     #[arg(long, help_heading = "Deciding")]
     pub(crate) seed: Option<u64>,
     #[command(flatten)]
-    pub(crate) workload: Workload,
+    pub(crate) stream: StreamOptions,
+    #[command(flatten)]
+    pub(crate) exchange: ExchangeOptions,
+    #[command(flatten)]
+    pub(crate) common: CommonOptions,
     #[command(flatten)]
     pub(crate) output: Output,
 }
 
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WorkloadKind {
-    /// TCP streams
+    /// Streams, TCP or --udp
     Stream,
+    /// Requests and responses
+    Rr,
+    /// Connections of one transaction each
+    Crr,
 }
 
 #[derive(Args, Debug)]
@@ -370,7 +295,7 @@ pub(crate) enum Settings {
 #[derive(Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct Output {
-    /// 'json' gives one document whatever happens: complete, interrupted or failed
+    /// 'json' gives one document whatever happens, complete, interrupted or failed; 'jsonl' tells what happens meanwhile
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
     /// No progress on standard error
@@ -385,6 +310,8 @@ pub(crate) enum Format {
     Text,
     /// One document for programs
     Json,
+    /// A line for each event as it happens (run, interval, end of a run), and the document in the last line
+    Jsonl,
 }
 
 /// The definition itself, for completions and man pages.

@@ -10,6 +10,7 @@ mod measure;
 mod screen;
 mod serve;
 mod state;
+mod tape;
 
 use std::fs;
 use std::path::Path;
@@ -21,6 +22,7 @@ use clap::Parser as _;
 use haul_lab::record::Start;
 use haul_results::record::{Failure, Kind};
 use haul_results::text;
+use haul_workload::Workload;
 
 use cli::{Cli, Command, Format, Output};
 use measure::{exit_of, layout, print};
@@ -48,6 +50,8 @@ fn run(command: &Command) -> Result<ExitCode> {
         Command::Demo(args) => measure::demo(args),
         Command::Serve(args) => serve::serve(args),
         Command::Stream(args) => measure::stream(args),
+        Command::Rr(args) => measure::exchange(Workload::Rr, args),
+        Command::Crr(args) => measure::exchange(Workload::Crr, args),
         Command::Ab(args) => measure::ab(args),
         Command::Env(args) => host::env(args),
         Command::Settings { action } => host::settings(action),
@@ -75,12 +79,18 @@ fn usage(error: &clap::Error) -> ExitCode {
         return host::finish(print(&error.render().to_string())).unwrap_or(ExitCode::FAILURE);
     }
     let arguments = measure::command();
-    let asked_json = arguments.iter().any(|argument| argument == "--format=json")
-        || arguments.windows(2).any(|pair| pair[0] == "--format" && pair[1] == "json");
+    let asked = |format: &str| {
+        arguments.iter().any(|argument| *argument == format!("--format={format}"))
+            || arguments.windows(2).any(|pair| pair[0] == "--format" && pair[1] == format)
+    };
+    let format = if asked("jsonl") { Format::Jsonl } else { Format::Json };
+    let asked_json = format == Format::Jsonl || asked("json");
     let kind = match arguments.get(1).map(String::as_str) {
         Some("ab") => Kind::Ab,
         Some("demo") => Kind::Demo,
         Some("env") => Kind::Env,
+        Some("rr") => Kind::Rr,
+        Some("crr") => Kind::Crr,
         _ => Kind::Stream,
     };
     let text = error.render().to_string();
@@ -91,7 +101,7 @@ fn usage(error: &clap::Error) -> ExitCode {
             Duration::ZERO,
             Failure { exit: 2, text: text.trim().to_owned() },
         );
-        let output = Output { format: Format::Json, quiet: true };
+        let output = Output { format, quiet: true };
         return measure::write(&document, &output).unwrap_or(ExitCode::from(2));
     }
     say(text.trim_end());

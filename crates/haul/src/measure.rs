@@ -10,7 +10,7 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use haul_host::privilege;
@@ -25,13 +25,15 @@ use haul_results::record::{Document, Failure, Kind, Status};
 use haul_results::text::{self, Demonstration, Layout, Style, Width};
 use haul_results::{ResultsError, json};
 use haul_stats::Decide;
+use haul_stats::units::UnitError;
 use haul_wire::Trust;
-use haul_workload::RunSpec;
+use haul_workload::{Probe, RunSpec, Transport, Workload};
 
-use crate::cli::{self, Content, Format, Output, Way, Workload};
+use crate::cli::{self, CommonOptions, ExchangeOptions, Format, Output, StreamOptions};
 use crate::key;
 use crate::screen::{Screen, Showing, say, with_causes};
 use crate::state::State;
+use crate::tape::Tape;
 
 /// What `haul demo` asks, and where it leads.
 const DEMONSTRATION: Demonstration<'static> = Demonstration {
@@ -73,23 +75,39 @@ struct Order {
     target: Target,
     plan: Plan,
     trust: Trust,
+    /// How long to wait in line at a busy server.
+    queue: Option<Duration>,
 }
 
 /// `haul stream`.
 pub(crate) fn stream(args: &cli::Stream) -> Result<ExitCode> {
     measure(Kind::Stream, &args.output, || {
-        let (spec, axes) = workload(&args.workload)?;
-        let rules = Rules { repeats: args.runs, ..Rules::default() };
-        let plan = Plan::stream(&spec, &axes, rules)?;
-        ordered(&args.place, plan)
+        let (spec, axes) = workload(Workload::Stream, &args.own, &ExchangeOptions::default(), &args.common)?;
+        ordered(&args.place, repeated(&spec, &axes, &args.runs)?)
     })
+}
+
+/// `haul rr` and `haul crr`.
+pub(crate) fn exchange(kind: Workload, args: &cli::Exchange) -> Result<ExitCode> {
+    measure(if kind == Workload::Crr { Kind::Crr } else { Kind::Rr }, &args.output, || {
+        let (spec, axes) = workload(kind, &StreamOptions::default(), &args.own, &args.common)?;
+        ordered(&args.place, repeated(&spec, &axes, &args.runs)?)
+    })
+}
+
+fn repeated(spec: &RunSpec, axes: &[Axis], runs: &cli::Runs) -> Result<Plan, LabError> {
+    Plan::repeat(spec, axes, Rules { repeats: runs.runs, ..Rules::default() })
 }
 
 /// `haul ab`.
 pub(crate) fn ab(args: &cli::Ab) -> Result<ExitCode> {
-    let cli::WorkloadKind::Stream = args.workload_kind;
+    let kind = match args.workload_kind {
+        cli::WorkloadKind::Stream => Workload::Stream,
+        cli::WorkloadKind::Rr => Workload::Rr,
+        cli::WorkloadKind::Crr => Workload::Crr,
+    };
     measure(Kind::Ab, &args.output, || {
-        let (spec, axes) = workload(&args.workload)?;
+        let (spec, axes) = workload(kind, &args.stream, &args.exchange, &args.common)?;
         let arms = args.arms.iter().map(|text| text.parse::<Arm>()).collect::<Result<Vec<_>, _>>()?;
         let defaults = Rules::default();
         let decide = Decide {
@@ -114,12 +132,14 @@ pub(crate) fn ab(args: &cli::Ab) -> Result<ExitCode> {
 pub(crate) fn demo(args: &cli::Demo) -> Result<ExitCode> {
     measure(Kind::Demo, &args.output, || {
         let seed = args.seed.unwrap_or(Rules::default().seed);
-        Ok(Order { target: demo::TARGET.parse::<Target>()?, plan: demo::plan(seed)?, trust: Trust::Open })
+        let (target, plan) = (demo::TARGET.parse::<Target>()?, demo::plan(seed)?);
+        Ok(Order { target, plan, trust: Trust::Open, queue: None })
     })
 }
 
 fn ordered(place: &cli::Place, plan: Plan) -> Result<Order> {
-    Ok(Order { target: place.target.parse::<Target>()?, plan, trust: key::of_client(&place.trust)? })
+    let (target, trust) = (place.target.parse::<Target>()?, key::of_client(&place.trust)?);
+    Ok(Order { target, plan, trust, queue: place.queue })
 }
 
 fn confidence(level: f64) -> Result<f64, LabError> {
@@ -133,54 +153,85 @@ fn confidence(level: f64) -> Result<f64, LabError> {
     }
 }
 
+/// The options that take a list.
+const SWEPT: [&str; 13] = [
+    "flows",
+    "threads",
+    "message",
+    "request",
+    "response",
+    "in-flight",
+    "sndbuf",
+    "rcvbuf",
+    "send-offset",
+    "recv-offset",
+    "mss",
+    "batch",
+    "rate",
+];
+
 /// The workload's specification, and the axes of its sweep: an option with one value is no axis.
-fn workload(args: &Workload) -> Result<(RunSpec, Vec<Axis>), LabError> {
+fn workload(
+    kind: Workload,
+    stream: &StreamOptions,
+    exchange: &ExchangeOptions,
+    common: &CommonOptions,
+) -> Result<(RunSpec, Vec<Axis>), LabError> {
+    /// The longest a run by amount may take, where it is not said.
+    const BY_AMOUNT: Duration = Duration::from_hours(1);
     let mut spec = RunSpec {
-        nodelay: args.nodelay,
-        cc: args.cc.clone(),
-        direction: match args.direction {
-            Way::Send => haul_workload::Direction::Send,
-            Way::Receive => haul_workload::Direction::Receive,
-        },
-        payload: match args.payload {
-            Content::Stamped => haul_workload::Payload::Stamped,
-            Content::Fresh => haul_workload::Payload::Fresh,
-            Content::Repeat => haul_workload::Payload::Repeat,
-        },
-        send_with: args.send_with.into(),
-        recv_with: args.recv_with.into(),
-        rate: args.rate,
-        tos: args.tos,
-        warmup: args.warmup,
-        window: args.time,
-        interval: args.interval,
+        workload: kind,
+        transport: if common.udp { Transport::Udp } else { Transport::Tcp },
+        nodelay: kind != Workload::Stream,
+        fit_message: common.udp && kind == Workload::Stream,
+        interval: common.interval,
         ..RunSpec::default()
     };
+    for (name, value) in stream.given_besides() {
+        let Some(value) = value else { continue };
+        let bad = |why: String| LabError::Option { key: name.to_owned(), value: value.to_owned(), why };
+        if kind != Workload::Stream {
+            return Err(bad("it is an option of a stream: leave it out".to_owned()));
+        }
+        if name == "bytes" {
+            spec.bytes = Some(value.parse().map_err(|error: UnitError| bad(error.to_string()))?);
+            // What warms up would have to be moved twice, or not be counted.
+            (spec.warmup, spec.window) = (Duration::ZERO, BY_AMOUNT);
+        } else {
+            let rate = value.strip_prefix("rr:").and_then(|rate| rate.parse().ok());
+            let rate = rate.ok_or_else(|| bad("give rr:RATE, as rr:100/s".to_owned()))?;
+            spec.probe = Some(Probe { rate });
+        }
+    }
+    spec.window = common.time.unwrap_or(spec.window);
+    spec.warmup = common.warmup.unwrap_or(spec.warmup);
     // Before the options that are set by name, or the first of them would be blamed for another.
     spec.check().map_err(haul_workload::WorkloadError::from)?;
-    if let Some(pin) = &args.pin {
-        option::assign(&mut spec, "pin", pin)?;
-    }
     let mut axes = Vec::new();
-    let swept = [
-        ("flows", Some(&args.flows)),
-        ("message", Some(&args.message)),
-        ("sndbuf", args.sndbuf.as_ref()),
-        ("rcvbuf", args.rcvbuf.as_ref()),
-        ("send-offset", args.send_offset.as_ref()),
-        ("recv-offset", args.recv_offset.as_ref()),
-        ("mss", args.mss.as_ref()),
-    ];
-    for (name, values) in swept {
-        let Some(values) = values else { continue };
-        let parsed = Axis::parse(name, values)?;
-        match parsed.values.as_slice() {
-            [only] => option::assign(&mut spec, name, &only.to_string())?,
-            _ => axes.push(parsed),
+    for (name, value) in stream.given().into_iter().chain(exchange.given()).chain(common.given()) {
+        let Some(value) = value else { continue };
+        let lists = SWEPT.contains(&name) && value.contains([',', '.']) && !is_one(name, value);
+        if lists {
+            let axis = Axis::parse(name, value)?;
+            if let [only] = axis.values.as_slice() {
+                option::assign(&mut spec, name, &only.to_string())?;
+            } else {
+                // Whether the workload has the option is found out here, not in the first cell.
+                let first = axis.values.first().map(ToString::to_string).unwrap_or_default();
+                option::assign(&mut spec.clone(), name, &first)?;
+                axes.push(axis);
+            }
+        } else {
+            option::assign(&mut spec, name, value)?;
         }
     }
     // What goes together is checked by the plan, for every cell and arm.
     Ok((spec, axes))
+}
+
+/// Whether a text with a dot is one value: a rate may have a fraction.
+fn is_one(name: &str, value: &str) -> bool {
+    name == "rate" && !value.contains(',') && !value.contains("..")
 }
 
 /// Runs what `order` makes of the arguments, and writes the document it ends in.
@@ -195,7 +246,7 @@ fn measure(kind: Kind, output: &Output, order: impl FnOnce() -> Result<Order>) -
 }
 
 fn carry_out(order: Order, kind: Kind, output: &Output) -> Result<Measured> {
-    let Order { target, plan, trust } = order;
+    let Order { target, plan, trust, queue } = order;
     // Before the first thread: the kernel lets only a single one change its user namespace.
     let state = State::open()?;
     if target.needs_namespaces() && !privilege::effective_root() {
@@ -213,18 +264,31 @@ fn carry_out(order: Order, kind: Kind, output: &Output) -> Result<Measured> {
         ));
     }
     let topology = Topology::open(&target, &trust, state.journal())?;
-    let mut rig = LiveRig::connect(topology, &stop)?;
+    let screen = showing.screen();
+    let mut waiting = |text: &str| screen.line(format!("haul: {text}"));
+    let mut rig = LiveRig::connect_in_line(topology, &stop, queue.unwrap_or_default(), &mut waiting)?;
     let intervals =
         plan.cells().iter().any(|cell| cell.spec.interval.is_some()) && output.format == Format::Text;
-    let mut watch = watcher(&showing, kind, intervals, plan.cells().len() > 1);
-    Ok(runner::run(&plan, &mut rig, &stop, &mut watch))
+    let two_ways = plan.cells().iter().any(|cell| cell.spec.direction == haul_workload::Direction::Both);
+    let mut watch = watcher(&showing, kind, (intervals, two_ways), plan.cells().len() > 1);
+    let mut tape = match output.format {
+        Format::Jsonl => Some(Tape::start().context("cannot start the thread that writes events")?),
+        Format::Text | Format::Json => None,
+    };
+    let mut both = |event: &Event<'_>| {
+        watch(event);
+        if let Some(tape) = &mut tape {
+            tape.event(event);
+        }
+    };
+    Ok(runner::run(&plan, &mut rig, &stop, &mut both))
 }
 
 /// Shows what happens while a plan runs.
 fn watcher(
     showing: &Showing,
     kind: Kind,
-    intervals: bool,
+    (intervals, two_ways): (bool, bool),
     swept: bool,
 ) -> impl FnMut(&Event<'_>) + Send + use<> {
     let screen = showing.screen();
@@ -236,24 +300,30 @@ fn watcher(
              the copies.\n",
         );
     }
-    let mut at = 0.0;
     move |event| match event {
         Event::Checking { arm } => {
             let text = arm.map_or("trying the path".to_owned(), |arm| format!("trying arm {arm}"));
             screen.progress(0, 0, text, None);
         }
         Event::Begins { number, of, arm, cell, left, .. } => {
-            at = 0.0;
             let levels = swept.then(|| text::cell_name(cell));
             let text = arm.map(ToOwned::to_owned).into_iter().chain(levels).collect::<Vec<_>>().join(", ");
             screen.progress(*number as u64 - 1, *of as u64, text, Some(*left));
         }
         Event::Interval(interval) if intervals => {
-            at += interval.seconds;
             let retransmits =
                 interval.retransmits.map_or(String::new(), |count| format!("  {count} retransmits"));
-            let rate = interval.bits_per_second / 1e9;
-            screen.line(format!("{at:>8.2} s  {rate:>8.3} Gbit/s{retransmits}"));
+            let rate = match (interval.bits_per_second, interval.transactions_per_second) {
+                (Some(bits), _) => format!("{:>8.3} Gbit/s", bits / 1e9),
+                (None, Some(count)) => format!("{count:>8.0} transactions/s"),
+                (None, None) => return,
+            };
+            let way = interval.direction.as_deref().filter(|_| two_ways).map_or("", |way| match way {
+                "receive" => "  to the client",
+                _ => "  from the client",
+            });
+            let until = interval.start_s + interval.seconds;
+            screen.line(format!("{until:>8.2} s  {rate}{retransmits}{way}"));
         }
         Event::Interval(_) | Event::Ended(_) | Event::Restoring => {}
     }
@@ -285,6 +355,7 @@ pub(crate) fn write(document: &Document, output: &Output) -> Result<ExitCode> {
     let stdout = io::stdout().lock();
     let written = match output.format {
         Format::Json => json::write(document, stdout),
+        Format::Jsonl => json::write_line(document, stdout),
         Format::Text if document.kind == Kind::Demo && !document.runs.is_empty() => {
             print(&text::demonstration(document, &DEMONSTRATION, layout())).map_err(ResultsError::Write)
         }

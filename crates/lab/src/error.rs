@@ -126,6 +126,12 @@ impl LabError {
         }
     }
 
+    /// Whether the server has no place free now.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Self::Workload(error) if error.is_busy())
+    }
+
     /// Whether it is no failure, but the user's wish to stop.
     #[must_use]
     pub fn is_interrupt(&self) -> bool {

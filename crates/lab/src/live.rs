@@ -4,9 +4,9 @@
 //! doubt after a failure, is dropped and made anew at the next call; its server has put its settings back by then or will
 //! do so when it notices, and the runner applies an arm's settings before every run anyway.
 
-use std::time::Duration;
-
 use std::net::{IpAddr, Ipv4Addr};
+use std::thread;
+use std::time::Duration;
 
 use haul_host::clock;
 use haul_host::link::{self, Link};
@@ -19,8 +19,8 @@ use haul_wire::Trust;
 use haul_workload::readings;
 use haul_workload::report::{EndReport, IntervalReport, RunOutcome};
 use haul_workload::session::Session;
-use haul_workload::{RunSpec, WorkloadError};
-use serde_json::{Value as Json, json};
+use haul_workload::{RunSpec, Workload, WorkloadError};
+use serde_json::json;
 
 use crate::error::LabError;
 use crate::rig::{Applied, Ending, Rig, Taken};
@@ -35,6 +35,8 @@ pub struct LiveRig {
     // In this order they are dropped: the device is put back and the session closed while the place still exists.
     tuner: Option<Tuner>,
     session: Option<Session>,
+    /// Whether there has been a session: a server that is away for a moment is waited for then.
+    redials: bool,
     /// Whether this session's server holds settings of ours.
     server_set: bool,
     device: Option<Link>,
@@ -51,17 +53,62 @@ impl LiveRig {
     /// # Errors
     /// Where no address of it answers, or it does not let this client in.
     pub fn connect(topology: Topology, stop: &Stop) -> Result<Self, LabError> {
+        Self::connect_in_line(topology, stop, Duration::ZERO, &mut |_| {})
+    }
+
+    /// The same, waiting in line for up to `longest` where the server is busy. Why it waits is told once.
+    ///
+    /// # Errors
+    /// As [`LiveRig::connect`]; after `longest`, that it is busy.
+    pub fn connect_in_line(
+        topology: Topology,
+        stop: &Stop,
+        longest: Duration,
+        waiting: &mut dyn FnMut(&str),
+    ) -> Result<Self, LabError> {
+        /// Often enough to be next, seldom enough to be no load.
+        const ASK_EVERY: Duration = Duration::from_millis(500);
         let mut rig = Self {
             tuner: None,
             session: None,
+            redials: false,
             server_set: false,
             device: None,
             local_route: false,
             stop: stop.clone(),
             topology,
         };
-        rig.session()?;
-        Ok(rig)
+        let until = clock::now().after(longest);
+        let mut told = false;
+        loop {
+            match rig.session() {
+                Ok(_) => {
+                    rig.redials = true;
+                    return Ok(rig);
+                }
+                Err(error) if error.is_busy() && clock::now() < until => {
+                    if !told {
+                        waiting(&format!("waiting in line: {error}"));
+                        told = true;
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+            rig.pause(ASK_EVERY, "waiting in line for the server")?;
+        }
+    }
+
+    /// Waits, unless the user wants no more.
+    fn pause(&self, length: Duration, why: &'static str) -> Result<(), LabError> {
+        const LOOK: Duration = Duration::from_millis(20);
+        let until = clock::now().after(length);
+        while clock::now() < until {
+            if self.stop.requested().is_some() {
+                return Err(WorkloadError::Interrupted(why).into());
+            }
+            clock::sleep_until(until.min(clock::now().after(LOOK)));
+        }
+        Ok(())
     }
 
     /// The place it runs in.
@@ -73,16 +120,29 @@ impl LiveRig {
     /// The present session, or a new one: each address of the target in turn.
     fn session(&mut self) -> Result<&mut Session, LabError> {
         if self.session.is_none() {
-            let (session, device, local) = self.dial()?;
+            let (session, device, local) = if self.redials { self.redial()? } else { self.dial()? };
             self.server_set = false;
             self.device = Some(device);
             self.local_route = local;
             self.session = Some(session);
         }
-        self.session.as_mut().ok_or_else(|| LabError::Setup {
-            what: "a session".to_owned(),
-            why: "it was lost as it was made".to_owned(),
-        })
+        self.session.as_mut().ok_or_else(vanished)
+    }
+
+    /// Dials again and again for as long as a server takes to be restarted: the first refusal says nothing about the next
+    /// run, and three of them in a row would end an experiment of hours.
+    fn redial(&self) -> Result<(Session, Link, bool), LabError> {
+        const LONGEST: Duration = Duration::from_secs(5);
+        const PAUSE: Duration = Duration::from_millis(250);
+        let until = clock::now().after(LONGEST);
+        loop {
+            match self.dial() {
+                Err(LabError::Workload(WorkloadError::Unreachable { .. })) if clock::now() < until => {
+                    self.pause(PAUSE, "dialling the server again")?;
+                }
+                dialled => return dialled,
+            }
+        }
     }
 
     fn dial(&self) -> Result<(Session, Link, bool), LabError> {
@@ -122,7 +182,7 @@ impl LiveRig {
         work: impl FnOnce(&mut Session) -> Result<T, WorkloadError> + Send,
     ) -> Result<T, LabError> {
         self.session()?;
-        let Some(session) = self.session.as_mut() else { unreachable!("made above") };
+        let session = self.session.as_mut().ok_or_else(vanished)?;
         let result = self.topology.as_client(|| work(session))?;
         let in_step = session.in_step();
         if !in_step {
@@ -140,16 +200,30 @@ impl LiveRig {
             return Ok(None);
         }
         self.session()?;
-        let Some(device) = &self.device else { unreachable!("known since the session was made") };
-        let (tuner, journal) = (&mut self.tuner, self.topology.journal());
-        let applied = self.topology.as_client(|| -> haul_host::Result<settings::Applied> {
-            let tuner = match tuner {
-                Some(tuner) => tuner,
-                None => tuner.insert(Tuner::open(journal, device)?),
-            };
-            tuner.apply(settings, allow_side_effects)
-        })??;
-        Ok(Some(applied))
+        let device = self.device.as_ref().ok_or_else(vanished)?;
+        let (tuner, journal, topology) = (&mut self.tuner, self.topology.journal(), &self.topology);
+        let apply = || {
+            topology.as_client(|| -> haul_host::Result<settings::Applied> {
+                let tuner = match tuner {
+                    Some(tuner) => tuner,
+                    None => tuner.insert(Tuner::open(journal, device)?),
+                };
+                tuner.apply(settings, allow_side_effects)
+            })
+        };
+        // A NIC that resets for a change takes seconds, and a session that is silent for so long is lost.
+        let session = self.session.as_mut();
+        let applied = thread::scope(|scope| {
+            let applying = scope.spawn(apply);
+            if let Some(session) = session {
+                session.keep_while(|| !applying.is_finished());
+            }
+            applying.join()
+        });
+        match applied {
+            Ok(applied) => Ok(Some(applied??)),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
     }
 
     fn apply_there(
@@ -209,28 +283,41 @@ impl Rig for LiveRig {
 
     fn fingerprint(&mut self) -> Result<Environment, LabError> {
         self.session()?;
-        let Some(device) = &self.device else { unreachable!("known since the session was made") };
+        let device = self.device.as_ref().ok_or_else(vanished)?;
         let client = self.topology.as_client(|| Fingerprint::collect(device))?;
         let server = self.with_session(Session::fingerprint)?;
         Ok(Environment { client: Some(facts(&client)), server: Some(facts(&server)) })
     }
 
-    fn stream(
+    fn run(
         &mut self,
         spec: &RunSpec,
         stop: &Stop,
         on_interval: &mut (dyn FnMut(&Interval) + Send),
     ) -> Result<Taken, LabError> {
-        let mut first = None;
-        let mut pass_on = |report: &IntervalReport| {
-            let start = *first.get_or_insert(report.start);
-            on_interval(&interval(report, start, report.retransmits));
+        // What the probe sees without the load is measured first, in a run of its own.
+        let idle = match spec.probe {
+            Some(_) => {
+                let idle = spec.idle();
+                let outcomes = self.with_session(|session| session.run(&idle, stop, &mut |_, _| {}))?;
+                Some((idle, outcomes))
+            }
+            None => None,
         };
-        match self.with_session(|session| session.stream(spec, stop, &mut pass_on)) {
-            Ok(outcome) => Ok(taken(spec, &outcome, stop)),
-            Err(LabError::Workload(WorkloadError::Lost { peer, phase, reason, partial: Some(own) })) => {
-                let text = format!("lost the {peer} while {phase}: {reason}");
-                Ok(half(&own, text))
+        let mut first = None;
+        let mut pass_on = |leg: usize, report: &IntervalReport| {
+            let start = *first.get_or_insert(report.start);
+            if let Some(leg) = spec.legs().get(leg) {
+                on_interval(&interval(leg, report, start, report.retransmits));
+            }
+        };
+        match self.with_session(|session| session.run(spec, stop, &mut pass_on)) {
+            Ok(outcomes) => Ok(taken(spec, &outcomes, idle.as_ref(), stop)),
+            Err(LabError::Workload(WorkloadError::Lost { peer, phase, reason, partial })) => {
+                match partial.first() {
+                    Some(own) => Ok(half(spec, own, format!("lost the {peer} while {phase}: {reason}"))),
+                    None => Err(WorkloadError::Lost { peer, phase, reason, partial }.into()),
+                }
             }
             Err(error) => Err(error),
         }
@@ -273,6 +360,11 @@ impl Rig for LiveRig {
     }
 }
 
+/// What is there once a session is, and is gone with it.
+fn vanished() -> LabError {
+    LabError::Setup { what: "a session".to_owned(), why: "it was lost as it was made".to_owned() }
+}
+
 /// The facts of this host, seen from the device that leads out of it: that of the default route, or loopback.
 ///
 /// # Errors
@@ -295,47 +387,76 @@ fn facts(fingerprint: &Fingerprint) -> Facts {
     fingerprint.iter().map(|(key, found)| (key.to_owned(), fact(found))).collect()
 }
 
-fn interval(report: &IntervalReport, window_start: MonoNanos, retransmits: Option<u64>) -> Interval {
+fn interval(
+    leg: &RunSpec,
+    report: &IntervalReport,
+    window_start: MonoNanos,
+    retransmits: Option<u64>,
+) -> Interval {
     let seconds = report.end.since(report.start).as_secs_f64();
+    let rate = if seconds > 0.0 { report.units as f64 / seconds } else { 0.0 };
+    let stream = leg.workload == Workload::Stream;
     Interval {
+        direction: stream.then(|| leg.direction.name().to_owned()),
         start_s: report.start.since(window_start).as_secs_f64(),
         seconds,
-        bytes: report.bytes,
-        bits_per_second: if seconds > 0.0 { report.bytes as f64 * 8.0 / seconds } else { 0.0 },
+        bytes: stream.then_some(report.units),
+        bits_per_second: stream.then_some(rate * 8.0),
+        transactions: (!stream).then_some(report.units),
+        transactions_per_second: (!stream).then_some(rate),
         retransmits,
     }
 }
 
-/// The slices of the window at the receiver, with what the sender sent again in the same slice beside them.
-fn intervals(outcome: &RunOutcome) -> Vec<Interval> {
-    let (sender, receiver) = (outcome.sender(), outcome.receiver());
-    let alike = sender.intervals.len() == receiver.intervals.len();
+/// The slices of the window at the end that counts, with what was sent again in the same slice beside them.
+fn intervals(leg: &RunSpec, outcome: &RunOutcome) -> Vec<Interval> {
+    let (sender, counting) = (outcome.sender(), outcome.counting());
+    let alike = sender.intervals.len() == counting.intervals.len();
     let again = |index: usize| if alike { sender.intervals[index].retransmits } else { None };
-    let slices = receiver.intervals.iter().enumerate();
-    slices.map(|(index, report)| interval(report, receiver.window_start, again(index))).collect()
+    let slices = counting.intervals.iter().enumerate();
+    slices.map(|(index, report)| interval(leg, report, counting.window_start, again(index))).collect()
 }
 
-fn taken(spec: &RunSpec, outcome: &RunOutcome, stop: &Stop) -> Taken {
-    let ending = if stop.requested().is_some() && (outcome.client.interrupted || outcome.server.interrupted) {
+/// A run without the load, and what it was asked to do.
+type Idle = (RunSpec, Vec<RunOutcome>);
+
+fn taken(spec: &RunSpec, outcomes: &[RunOutcome], idle: Option<&Idle>, stop: &Stop) -> Taken {
+    let legs = spec.legs();
+    let cut = outcomes.iter().any(|leg| leg.client.interrupted || leg.server.interrupted);
+    let ending = if cut && stop.requested().is_some() {
         Ending::Interrupted
-    } else if outcome.client.interrupted || outcome.server.interrupted {
+    } else if cut {
         Ending::Invalid("the server ended the run before its time: was it stopped?".to_owned())
     } else {
-        readings::validity(spec, outcome).map_or_else(Ending::Invalid, |()| Ending::Complete)
+        let idle = idle.map(|(spec, outcomes)| (spec, &outcomes[..]));
+        let all = legs.iter().zip(outcomes);
+        let alone = idle.into_iter().flat_map(|(spec, outcomes)| outcomes.iter().map(move |it| (spec, it)));
+        let checked = all.chain(alone).try_for_each(|(leg, outcome)| readings::validity(leg, outcome));
+        checked.map_or_else(Ending::Invalid, |()| Ending::Complete)
     };
-    let (readings, doubts) = readings::of(spec, outcome);
-    let effective: Json = readings::effective(spec, outcome);
-    Taken { ending, readings, doubts, effective, intervals: intervals(outcome) }
+    let idle = idle.and_then(|(_, outcomes)| outcomes.first());
+    let (readings, doubts) = readings::whole(spec, outcomes, idle);
+    let slices = legs.iter().zip(outcomes).filter(|(leg, _)| leg.interval.is_some());
+    Taken {
+        ending,
+        readings,
+        doubts,
+        effective: readings::in_force(spec, outcomes),
+        intervals: slices.flat_map(|(leg, outcome)| intervals(leg, outcome)).collect(),
+    }
 }
 
 /// What this end alone has to say about a run whose other end went away.
-fn half(own: &EndReport, text: String) -> Taken {
-    let slices = own.intervals.iter().map(|report| interval(report, own.window_start, report.retransmits));
+fn half(spec: &RunSpec, own: &EndReport, text: String) -> Taken {
+    let leg = spec.legs().into_iter().next().unwrap_or_else(|| spec.clone());
+    let slices =
+        own.intervals.iter().map(|report| interval(&leg, report, own.window_start, report.retransmits));
+    let intervals = slices.collect();
     Taken {
         readings: readings::partial(own, &text),
         ending: Ending::Lost(text),
         doubts: Vec::new(),
         effective: json!(null),
-        intervals: slices.collect(),
+        intervals,
     }
 }

@@ -11,14 +11,14 @@
 use std::time::Duration;
 
 use haul_stats::{ByteCount, Cell as Levels, CellValue, Decide, schedule};
-use haul_workload::{Direction, Payload, RunSpec};
+use haul_workload::{RunSpec, Transport, Workload};
 use rand::TryRng as _;
 use serde_json::{Map, Value as Json, json};
 
 use crate::arm::Arm;
 use crate::error::LabError;
 use crate::option;
-use crate::sweep::{self, MAX_VALUES};
+use crate::sweep::{self, MAX_VALUES, Suffix};
 
 /// The name of the arm that repeats the first one: what differs between the two is noise.
 pub const NULL_ARM: &str = "null";
@@ -47,7 +47,8 @@ impl Axis {
     /// # Errors
     /// [`LabError::Sweep`] where the values cannot be read.
     pub fn parse(option: &str, values: &str) -> Result<Self, LabError> {
-        Ok(Self { option: option.to_owned(), values: sweep::parse(values)? })
+        let suffix = if option == "rate" { Suffix::Si } else { Suffix::Binary };
+        Ok(Self { option: option.to_owned(), values: sweep::parse(values, suffix)? })
     }
 }
 
@@ -115,7 +116,7 @@ impl Plan {
     ///
     /// # Errors
     /// What of it cannot be run.
-    pub fn stream(spec: &RunSpec, axes: &[Axis], rules: Rules) -> Result<Self, LabError> {
+    pub fn repeat(spec: &RunSpec, axes: &[Axis], rules: Rules) -> Result<Self, LabError> {
         if rules.null {
             return Err(LabError::Plan(
                 "--null repeats the first arm, and there is no arm: give --arm".to_owned(),
@@ -259,7 +260,14 @@ impl Plan {
     /// How long one run of a cell is expected to take.
     #[must_use]
     pub fn expected_run(&self, cell: usize) -> Duration {
-        self.cells[cell].spec.lifetime() + OVERHEAD
+        /// A run by amount is over when it is; its window is only the longest it may take.
+        const BY_AMOUNT: Duration = Duration::from_secs(10);
+        let spec = &self.cells[cell].spec;
+        let longest = spec.lifetime();
+        let run = if spec.bytes.is_some() { longest.min(BY_AMOUNT) } else { longest };
+        // Idle latency is measured in a run of its own.
+        let idle = if spec.probe.is_some() { spec.idle().lifetime() } else { Duration::ZERO };
+        run + idle + OVERHEAD
     }
 
     /// The workload one run is to do.
@@ -308,30 +316,45 @@ fn cells(spec: &RunSpec, axes: &[Axis], overridden: &dyn Fn(&str) -> bool) -> Re
             for &value in &axis.values {
                 let mut cell = cell.clone();
                 option::assign(&mut cell.spec, &axis.option, &value.to_string())?;
-                cell.levels.insert(factor(&axis.option), CellValue::Int(value));
+                cell.levels.insert(factor(spec, &axis.option), CellValue::Int(value));
                 next.push(cell);
             }
         }
         cells = next;
     }
-    // Tables show these two for every run. Where an arm sets one of them it is not a property of the cell.
+    // Tables show these for every run. Where an arm sets one of them it is not a property of the cell.
     for cell in &mut cells {
-        for (option, value) in [("message", cell.spec.message.0), ("flows", u64::from(cell.spec.flows))] {
+        for (option, value) in shown(&cell.spec) {
             if !overridden(option) {
-                cell.levels.insert(factor(option), CellValue::Int(value));
+                cell.levels.insert(factor(spec, option), CellValue::Int(value));
             }
         }
     }
     Ok(cells)
 }
 
+/// What tables show of every run, swept or not.
+fn shown(spec: &RunSpec) -> Vec<(&'static str, u64)> {
+    let flows = ("flows", u64::from(spec.flows));
+    match spec.workload {
+        // What fits the path is known to the run alone.
+        Workload::Stream if spec.fit_message => vec![flows],
+        Workload::Stream => vec![("message", spec.message.0), flows],
+        Workload::Rr | Workload::Crr => {
+            vec![("request", spec.request.0), ("response", spec.response.0), flows]
+        }
+    }
+}
+
 /// The name of an option as a factor in the record, with its unit.
-fn factor(option: &str) -> String {
+fn factor(spec: &RunSpec, option: &str) -> String {
     match option {
-        "message" | "sndbuf" | "rcvbuf" | "send-offset" | "recv-offset" | "mss" => {
+        "message" | "sndbuf" | "rcvbuf" | "send-offset" | "recv-offset" | "mss" | "request" | "response" => {
             format!("{}_bytes", option.replace('-', "_"))
         }
-        _ => option.to_owned(),
+        "rate" if spec.workload == Workload::Stream => "rate_bits_per_s".to_owned(),
+        "rate" => "rate_per_s".to_owned(),
+        _ => option.replace('-', "_"),
     }
 }
 
@@ -375,41 +398,66 @@ fn requested(spec: &RunSpec, axes: &[Axis], arms: &[Arm], rules: &Rules) -> Json
     let mut put = |key: &str, value: Json| {
         map.insert(key.to_owned(), value);
     };
-    put(
-        "direction",
-        json!(match spec.direction {
-            Direction::Send => "send",
-            Direction::Receive => "receive",
-        }),
-    );
+    put("workload", json!(spec.workload));
+    put("transport", json!(spec.transport));
     put("flows", json!(spec.flows));
-    put("message_bytes", json!(spec.message.0));
+    put("threads", spec.threads.map_or(json!("auto"), |threads| json!(threads)));
+    match spec.workload {
+        Workload::Stream => {
+            put("direction", json!(spec.direction));
+            put("message_bytes", if spec.fit_message { json!("auto") } else { json!(spec.message.0) });
+            put("payload", json!(spec.payload));
+            put("bytes", json!(spec.bytes));
+            put("rate_bits_per_s", spec.rate.map_or(json!("max"), |rate| json!(rate.0)));
+            match spec.transport {
+                Transport::Tcp => {
+                    put("send_with", json!(spec.send_with));
+                    put("recv_with", json!(spec.recv_with));
+                    put("send_offset_bytes", json!(spec.send_offset.0));
+                    put("recv_offset_bytes", json!(spec.recv_offset.0));
+                }
+                Transport::Udp => {
+                    put("segment", json!(spec.segment));
+                    put("gro", json!(spec.gro));
+                    put("batch", json!(spec.batch));
+                    put("dont_fragment", json!(spec.dont_fragment));
+                }
+            }
+            put("probe_per_s", json!(spec.probe.map(|probe| probe.rate)));
+        }
+        Workload::Rr | Workload::Crr => {
+            put("request_bytes", json!(spec.request.0));
+            put("response_bytes", json!(spec.response.0));
+            put("in_flight", json!(spec.in_flight));
+            put("rate_per_s", spec.pace.map_or(json!("max"), |pace| json!(pace.0)));
+            put("spin", json!(spec.spin));
+            if spec.transport == Transport::Udp {
+                put("timeout_s", json!(spec.timeout.as_secs_f64()));
+            }
+            if spec.workload == Workload::Crr {
+                put("close", json!(if spec.reset { "reset" } else { "fin" }));
+            }
+        }
+    }
     put("sndbuf_bytes", size(spec.sndbuf));
     put("rcvbuf_bytes", size(spec.rcvbuf));
-    put("nodelay", json!(spec.nodelay));
-    put("cc", json!(spec.cc));
-    put(
-        "payload",
-        json!(match spec.payload {
-            Payload::Stamped => "stamped",
-            Payload::Fresh => "fresh",
-            Payload::Repeat => "repeat",
-        }),
-    );
-    put("send_with", json!(spec.send_with));
-    put("recv_with", json!(spec.recv_with));
-    put("send_offset_bytes", json!(spec.send_offset.0));
-    put("recv_offset_bytes", json!(spec.recv_offset.0));
-    put("rate_bits_per_s", spec.rate.map_or(json!("max"), |rate| json!(rate.0)));
-    put("mss_bytes", spec.mss.map_or(json!("auto"), |mss| json!(mss)));
+    if spec.transport == Transport::Tcp {
+        put("nodelay", json!(spec.nodelay));
+        put("cc", json!(spec.cc));
+        put("mss_bytes", spec.mss.map_or(json!("auto"), |mss| json!(mss)));
+    }
     put("tos", json!(spec.tos));
+    put("busy_poll_us", json!(spec.busy_poll_us));
+    put("bind_device", json!(spec.bind_device));
+    put("mark", json!(spec.mark));
     put("warmup_s", json!(spec.warmup.as_secs_f64()));
     put("time_s", json!(spec.window.as_secs_f64()));
     put("interval_s", json!(spec.interval.map(|interval| interval.as_secs_f64())));
+    put("placement", json!(spec.placement));
     put("pin_client", json!(spec.pin.client.as_ref().map(ToString::to_string)));
     put("pin_server", json!(spec.pin.server.as_ref().map(ToString::to_string)));
     for axis in axes {
-        put(&factor(&axis.option), json!(axis.values));
+        put(&factor(spec, &axis.option), json!(axis.values));
     }
     if arms.is_empty() {
         put("runs", json!(rules.repeats));
@@ -477,10 +525,10 @@ mod tests {
     #[test]
     fn options_that_mend_each_other_are_checked_together() {
         let slow = RunSpec { rate: Some(BitRate(1_000_000)), ..RunSpec::default() };
-        let error = Plan::stream(&slow, &[], rules(1, false)).unwrap_err();
+        let error = Plan::repeat(&slow, &[], rules(1, false)).unwrap_err();
         assert!(error.exit() == 2 && error.to_string().contains("--message"), "{error}");
         let axes = [Axis::parse("message", "1K,2K").unwrap()];
-        assert!(Plan::stream(&slow, &axes, rules(1, false)).is_ok(), "the message is swept");
+        assert!(Plan::repeat(&slow, &axes, rules(1, false)).is_ok(), "the message is swept");
         let texts = ["a:opt.rate=1M,opt.message=1K", "b:opt.message=2K"];
         assert!(compare(&texts, false).is_ok());
         let error = compare(&["a:opt.rate=1M", "b:"], false).unwrap_err();
@@ -492,7 +540,7 @@ mod tests {
     #[test]
     fn offsets_and_the_segment_size_are_axes_with_their_unit() {
         let axes = ["send-offset", "recv-offset", "mss"].map(|name| Axis::parse(name, "100,200").unwrap());
-        let plan = Plan::stream(&RunSpec::default(), &axes, rules(1, false)).unwrap();
+        let plan = Plan::repeat(&RunSpec::default(), &axes, rules(1, false)).unwrap();
         assert_eq!(plan.cells().len(), 8);
         let cell = &plan.cells()[5];
         for (factor, value) in [("send_offset_bytes", 200), ("recv_offset_bytes", 100), ("mss_bytes", 200)] {
@@ -513,21 +561,21 @@ mod tests {
     fn too_many_runs_and_cells_are_refused_before_any_is_made() {
         let spec = RunSpec::default();
         let wide = [Axis::parse("message", "1..200").unwrap(), Axis::parse("flows", "1..200").unwrap()];
-        assert!(Plan::stream(&spec, &wide, rules(1, false)).unwrap_err().to_string().contains("cells"));
+        assert!(Plan::repeat(&spec, &wide, rules(1, false)).unwrap_err().to_string().contains("cells"));
         let one = [Axis::parse("message", "1..200").unwrap()];
         assert!(
-            Plan::stream(&spec, &one, rules(1_000, false)).unwrap_err().to_string().contains("200000 runs")
+            Plan::repeat(&spec, &one, rules(1_000, false)).unwrap_err().to_string().contains("200000 runs")
         );
-        assert!(Plan::stream(&spec, &[], rules(5_001, false)).unwrap_err().to_string().contains("5000"));
-        assert!(Plan::stream(&spec, &one, rules(0, false)).unwrap_err().to_string().contains("no runs"));
+        assert!(Plan::repeat(&spec, &[], rules(5_001, false)).unwrap_err().to_string().contains("5000"));
+        assert!(Plan::repeat(&spec, &one, rules(0, false)).unwrap_err().to_string().contains("no runs"));
         let bad = [Axis::parse("message", "0,1").unwrap()];
-        assert_eq!(Plan::stream(&spec, &bad, rules(1, false)).unwrap_err().exit(), 2);
+        assert_eq!(Plan::repeat(&spec, &bad, rules(1, false)).unwrap_err().exit(), 2);
     }
 
     #[test]
     fn a_sweep_made_once_keeps_the_order_given() {
         let axes = [Axis::parse("message", "1K,4K").unwrap(), Axis::parse("flows", "1,2").unwrap()];
-        let plan = Plan::stream(&RunSpec::default(), &axes, rules(1, false)).unwrap();
+        let plan = Plan::repeat(&RunSpec::default(), &axes, rules(1, false)).unwrap();
         let seen: Vec<_> = plan
             .order()
             .iter()

@@ -66,7 +66,7 @@ pub trait Rig {
     fn fingerprint(&mut self) -> Result<Environment, LabError>;
 
     /// Makes one run with new connections.
-    fn stream(
+    fn run(
         &mut self,
         spec: &RunSpec,
         stop: &Stop,

@@ -305,7 +305,7 @@ impl<'a> Experiment<'a> {
             }
             let environment = before.insert(rig.fingerprint()?);
             let taken =
-                rig.stream(&spec, self.stop, &mut |interval| observer.event(&Event::Interval(interval)))?;
+                rig.run(&spec, self.stop, &mut |interval| observer.event(&Event::Interval(interval)))?;
             run.readings = taken.readings;
             run.intervals = taken.intervals;
             run.effective = taken.effective;

@@ -4,23 +4,33 @@
 //! their ratio. A value may appear once only: two cells with the same levels could not be told apart in the record.
 //! Bounded, because a slip of the finger (`1..65536`) would otherwise plan a week of runs without a word.
 
-use haul_stats::ByteCount;
+use haul_stats::{ByteCount, PerSecond};
 
 use crate::error::LabError;
 
 /// The most values of one axis, and the most cells of one plan: at one second each it is already close to three hours.
 pub const MAX_VALUES: usize = 10_000;
 
+/// What the suffixes of a value mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Suffix {
+    /// Sizes and counts: K is 1,024.
+    Binary,
+    /// Rates: K is 1,000.
+    Si,
+}
+
 /// Reads the values of one axis, in the order given.
 ///
 /// # Errors
 /// [`LabError::Sweep`] names the part of the text that cannot be read and what to write instead.
-pub fn parse(text: &str) -> Result<Vec<u64>, LabError> {
+pub fn parse(text: &str, suffix: Suffix) -> Result<Vec<u64>, LabError> {
+    let size = |text: &str, item: &str| size(text, item, suffix);
     let mut values = Vec::new();
     for item in text.split(',') {
         match item.split_once("..") {
             None => values.push(size(text, item)?),
-            Some((low, high)) => range(text, low, high, &mut values)?,
+            Some((low, high)) => range(text, low, high, suffix, &mut values)?,
         }
         if values.len() > MAX_VALUES {
             return Err(too_many(text));
@@ -35,12 +45,12 @@ pub fn parse(text: &str) -> Result<Vec<u64>, LabError> {
 }
 
 /// Appends the values of `low..high` or `low..high*factor`, the last one not above `high`.
-fn range(text: &str, low: &str, high: &str, values: &mut Vec<u64>) -> Result<(), LabError> {
+fn range(text: &str, low: &str, high: &str, suffix: Suffix, values: &mut Vec<u64>) -> Result<(), LabError> {
     let (high, factor) = match high.split_once('*') {
         None => (high, None),
         Some((high, factor)) => (high, Some(factor)),
     };
-    let (low, high) = (size(text, low)?, size(text, high)?);
+    let (low, high) = (size(text, low, suffix)?, size(text, high, suffix)?);
     if low > high {
         return Err(bad(
             text,
@@ -54,7 +64,7 @@ fn range(text: &str, low: &str, high: &str, values: &mut Vec<u64>) -> Result<(),
         values.extend(low..=high);
         return Ok(());
     };
-    let factor = size(text, factor)?;
+    let factor = size(text, factor, Suffix::Binary)?;
     if factor < 2 {
         return Err(bad(text, format!("the factor {factor} does not grow: give 2 or more after '*'")));
     }
@@ -71,12 +81,17 @@ fn range(text: &str, low: &str, high: &str, values: &mut Vec<u64>) -> Result<(),
     Ok(())
 }
 
-fn size(text: &str, item: &str) -> Result<u64, LabError> {
+fn size(text: &str, item: &str, suffix: Suffix) -> Result<u64, LabError> {
     let item = item.trim();
     if item.is_empty() {
         return Err(bad(text, "a value is missing: write 1,4,16 or 0..32 or 512..64K*2".to_owned()));
     }
-    item.parse::<ByteCount>().map(|count| count.0).map_err(|error| bad(text, error.to_string()))
+    let value = match suffix {
+        Suffix::Binary => item.parse::<ByteCount>().map(|count| count.0),
+        // Of bits, or of transactions: the number is the same.
+        Suffix::Si => item.parse::<PerSecond>().map(|rate| rate.0),
+    };
+    value.map_err(|error| bad(text, error.to_string()))
 }
 
 fn bad(text: &str, why: String) -> LabError {
@@ -110,7 +125,7 @@ mod tests {
             ("0, 1..8*2, 10", vec![0, 1, 2, 4, 8, 10]),
             ("1M,64K", vec![1 << 20, 65536]),
         ] {
-            assert_eq!(parse(text).unwrap(), expected, "{text}");
+            assert_eq!(parse(text, Suffix::Binary).unwrap(), expected, "{text}");
         }
     }
 
@@ -132,18 +147,18 @@ mod tests {
             ("0..9999,20000", "more than 10000 values", "factor"),
             ("99999999999T", "2^64", ""),
         ] {
-            let error = parse(text).unwrap_err().to_string();
+            let error = parse(text, Suffix::Binary).unwrap_err().to_string();
             for needle in [part, remedy, &format!("'{text}'")] {
                 assert!(error.contains(needle), "{text}: '{needle}' is missing from: {error}");
             }
         }
-        assert_eq!(parse("0..9999").unwrap().len(), MAX_VALUES);
+        assert_eq!(parse("0..9999", Suffix::Binary).unwrap().len(), MAX_VALUES);
     }
 
     proptest! {
         #[test]
         fn no_text_panics_or_grows_past_the_bound(text in "[0-9KMT.,* -]{0,24}") {
-            if let Ok(values) = parse(&text) {
+            if let Ok(values) = parse(&text, Suffix::Binary) {
                 prop_assert!(!values.is_empty() && values.len() <= MAX_VALUES);
             }
         }
@@ -152,7 +167,7 @@ mod tests {
         fn a_written_list_reads_back(values in proptest::collection::hash_set(any::<u64>(), 1..50)) {
             let values: Vec<u64> = values.into_iter().collect();
             let text = values.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
-            prop_assert_eq!(parse(&text).unwrap(), values);
+            prop_assert_eq!(parse(&text, Suffix::Binary).unwrap(), values);
         }
     }
 }

@@ -14,18 +14,46 @@ use haul_stats::compare::{self, Pairs};
 use haul_stats::estimate::{self, Summary};
 use haul_stats::{Cell, Comparison, Decide, Doubt, DoubtId, Metric, Scope};
 
+use haul_workload::{Direction, RunSpec, Transport, Workload};
+
 use crate::plan::Plan;
 
-/// What is compared, where the runs have it. Totals and limits describe a run; only these say whether it became cheaper.
+/// What is compared, where the runs have it. Totals and limits describe a run; only these say whether it became cheaper,
+/// faster or less sure to arrive. Of latency the median and the tail that most runs are long enough for: percentiles move
+/// together, and each more of them asks for more pairs.
 const COMPARED: &[(Metric, Scope)] = &[
+    (Metric::Throughput, Scope::Run),
     (Metric::Throughput, Scope::Receiver),
+    (Metric::Throughput, Scope::Server),
+    (Metric::Throughput, Scope::Client),
+    (Metric::PacketRate, Scope::Receiver),
+    (Metric::Loss, Scope::Receiver),
+    (Metric::Transactions, Scope::Client),
+    (Metric::LatencyP50, Scope::Client),
+    (Metric::LatencyP99, Scope::Client),
     (Metric::ServiceDemand, Scope::Sender),
     (Metric::ServiceDemand, Scope::Receiver),
+    (Metric::ServiceDemand, Scope::Client),
+    (Metric::ServiceDemand, Scope::Server),
     (Metric::ServiceDemand, Scope::SharedHost),
+    (Metric::ServiceDemandTransaction, Scope::Client),
+    (Metric::ServiceDemandTransaction, Scope::Server),
+    (Metric::ServiceDemandTransaction, Scope::SharedHost),
     (Metric::CpuUtilization, Scope::Sender),
     (Metric::CpuUtilization, Scope::Receiver),
+    (Metric::CpuUtilization, Scope::Client),
+    (Metric::CpuUtilization, Scope::Server),
     (Metric::CpuUtilization, Scope::SharedHost),
     (Metric::Retransmits, Scope::Sender),
+    (Metric::ProbeLoadedP50, Scope::Run),
+    (Metric::ProbeLoadedP99, Scope::Run),
+];
+
+/// The number a run is known by, of those it has.
+const HEADLINES: &[(Metric, Scope)] = &[
+    (Metric::Throughput, Scope::Run),
+    (Metric::Throughput, Scope::Receiver),
+    (Metric::Transactions, Scope::Client),
 ];
 
 /// The runs by cell and arm, in order of time. They were made in the plan's order, from its start.
@@ -76,15 +104,26 @@ pub(crate) fn comparisons(plan: &Plan, runs: &[Run]) -> Vec<Comparison> {
     all.into_iter().map(|(_, comparison)| comparison).collect()
 }
 
-/// Of the entries of [`COMPARED`], those a run has: the ones of a shared host, or the ones of two.
-const COMPARED_AT_ONCE: usize = 6;
-
 /// How many comparisons the plan leads to, and how many pairs the clearest of them needs before it can stand among them.
 #[must_use]
 pub fn pairs_to_decide(plan: &Plan) -> (usize, usize) {
     let arms = (1..plan.arms().len()).filter(|arm| !plan.is_null(*arm)).count().max(1);
-    let family = COMPARED_AT_ONCE * plan.cells().len() * arms;
+    let each: usize = plan.cells().iter().map(|cell| compared_at_once(&cell.spec)).sum();
+    let family = each * arms;
     (family, compare::min_pairs(1.0 - (1.0 - plan.rules().decide.confidence) / family as f64))
+}
+
+/// How many entries of [`COMPARED`] a run has: throughput, the demand and the use of CPU of either end (or the demand of
+/// both and of either by its threads, and the use of the shared host), and what is the workload's own.
+fn compared_at_once(spec: &RunSpec) -> usize {
+    let own = match (spec.workload, spec.transport, spec.direction) {
+        (Workload::Stream, Transport::Tcp, Direction::Both) => 3 + 4,
+        (Workload::Stream, Transport::Tcp, _) => 2 + 4,
+        (Workload::Stream, Transport::Udp, Direction::Both) => 3 + 4,
+        (Workload::Stream, Transport::Udp, _) => 3 + 4,
+        (Workload::Rr | Workload::Crr, ..) => 3 + 4,
+    };
+    own + if spec.probe.is_some() { 2 } else { 0 }
 }
 
 fn value(run: &Run, metric: Metric, scope: Scope) -> Option<f64> {
@@ -155,40 +194,45 @@ pub(crate) fn doubts(plan: &Plan, runs: &[Run]) -> Vec<Doubt> {
         let groups = grouped(plan, runs);
         for (index, cell) in plan.cells().iter().enumerate() {
             let here = groups.get(&(index, None)).map_or(&[][..], Vec::as_slice);
-            let values: Vec<f64> = here
-                .iter()
-                .filter(|run| run.status == Status::Complete)
-                .filter_map(|run| value(run, Metric::Throughput, Scope::Receiver))
-                .collect();
+            let values = |metric, scope| -> Vec<f64> {
+                let counting = here.iter().filter(|run| run.status == Status::Complete);
+                counting.filter_map(|run| value(run, metric, scope)).collect()
+            };
+            let headline = HEADLINES.iter().map(|&(metric, scope)| (metric, values(metric, scope)));
+            let Some((metric, values)) = headline.into_iter().find(|(_, values)| !values.is_empty()) else {
+                continue;
+            };
             let place =
                 if plan.cells().len() > 1 { format!(" at {}", levels(&cell.levels)) } else { String::new() };
-            repeated(&mut doubts, &values, &plan.rules().decide, &place);
+            repeated(&mut doubts, metric, &values, &plan.rules().decide, &place);
         }
     }
     doubts
 }
 
 /// Whether a mean may stand for these repeated runs.
-fn repeated(doubts: &mut Vec<Doubt>, values: &[f64], decide: &Decide, place: &str) {
-    const GIGA: f64 = 1e9;
+fn repeated(doubts: &mut Vec<Doubt>, metric: Metric, values: &[f64], decide: &Decide, place: &str) {
+    let (scale, unit) = match metric {
+        Metric::Transactions => (1e3, "k/s"),
+        _ => (1e9, "Gbit/s"),
+    };
     if let Some(modes) = estimate::two_modes(values) {
         let text = format!(
-            "throughput{place} falls into two groups: {} runs around {:.3} and {} around {:.3} Gbit/s",
+            "{metric}{place} fall into two groups: {} runs around {:.3} and {} around {:.3} {unit}",
             modes.n_low,
-            modes.low / GIGA,
+            modes.low / scale,
             modes.n_high,
-            modes.high / GIGA
+            modes.high / scale
         );
         doubts.push(Doubt::new(DoubtId::TwoModes, text));
     }
     if let Some(drift) = estimate::drift(values) {
-        let text =
-            format!("throughput{place} moved by {:+.1} % from the first run to the last", drift * 100.0);
+        let text = format!("{metric}{place} moved by {:+.1} % from the first run to the last", drift * 100.0);
         doubts.push(Doubt::new(DoubtId::Drift, text));
     }
     if let Some(cv) = Summary::of(values).and_then(|summary| summary.cv).filter(|cv| *cv > decide.max_spread)
     {
-        let text = format!("the standard deviation of throughput{place} is {:.0} % of its mean", cv * 100.0);
+        let text = format!("the standard deviation of {metric}{place} is {:.0} % of its mean", cv * 100.0);
         doubts.push(Doubt::new(DoubtId::Spread, text));
     }
 }

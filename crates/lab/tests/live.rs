@@ -72,7 +72,7 @@ fn both_ends_on_one_kernel_are_never_counted_twice() {
     needs_root();
     let state = tempfile::tempdir().unwrap();
     let mut rig = rig("lab", state.path());
-    let plan = Plan::stream(&spec(), &[], Rules::default()).unwrap();
+    let plan = Plan::repeat(&spec(), &[], Rules::default()).unwrap();
     let measured = measure(&plan, &mut rig, &Stop::never().unwrap());
     assert_eq!((measured.status, &measured.failure), (Status::Complete, &None));
     let readings = &measured.runs[0].readings;
@@ -99,7 +99,7 @@ fn loopback_is_labelled_and_needs_no_root() {
     let state = tempfile::tempdir().unwrap();
     let mut rig = rig("loopback", state.path());
     let axes = [Axis::parse("message", "16K,128K").unwrap()];
-    let plan = Plan::stream(&spec(), &axes, Rules { repeats: 2, ..Rules::default() }).unwrap();
+    let plan = Plan::repeat(&spec(), &axes, Rules { repeats: 2, ..Rules::default() }).unwrap();
     let measured = measure(&plan, &mut rig, &Stop::never().unwrap());
     assert_eq!((measured.status, &measured.failure), (Status::Complete, &None));
     assert_eq!(measured.runs.len(), 4);

@@ -29,6 +29,20 @@ pub fn write(document: &Document, mut out: impl io::Write) -> Result<(), Results
     out.write_all(&text).and_then(|()| out.flush()).map_err(ResultsError::Write)
 }
 
+/// Writes the document as the last of a file of events, one object a line: `{"event": "document", "document": …}`.
+pub fn write_line(document: &Document, mut out: impl io::Write) -> Result<(), ResultsError> {
+    #[derive(serde::Serialize)]
+    struct Last<'a> {
+        event: &'static str,
+        document: &'a Document,
+    }
+    let document = finite(document);
+    let mut text = serde_json::to_vec(&Last { event: "document", document: document.as_ref() })
+        .map_err(ResultsError::Encode)?;
+    text.push(b'\n');
+    out.write_all(&text).and_then(|()| out.flush()).map_err(ResultsError::Write)
+}
+
 /// Reads a document back.
 pub fn parse(text: &str) -> Result<Document, ResultsError> {
     let tree = strict(text)?;

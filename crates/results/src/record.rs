@@ -30,6 +30,10 @@ pub struct Stamp {
 pub enum Kind {
     /// A stream, or a sweep of streams.
     Stream,
+    /// Requests and responses.
+    Rr,
+    /// Connections of one transaction each.
+    Crr,
     /// A comparison of arms.
     Ab,
     /// The demonstration, itself a comparison.
@@ -92,20 +96,28 @@ pub struct Environment {
     pub server: Option<Facts>,
 }
 
-/// A slice of a run's window, at the receiver.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+/// A slice of a run's window, at the end that counts: the receiver, or the requester.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
+    /// Which way the payload went, of a stream: `send` is from the client.
+    #[serde(default)]
+    pub direction: Option<String>,
     /// Seconds from the window's start to this slice's.
     #[serde(deserialize_with = "null_as_nan")]
     pub start_s: f64,
     /// Its length in seconds.
     #[serde(deserialize_with = "null_as_nan")]
     pub seconds: f64,
-    /// Payload in it.
-    pub bytes: u64,
+    /// Payload in it, of a stream.
+    pub bytes: Option<u64>,
     /// Payload per second, in bits.
-    #[serde(deserialize_with = "null_as_nan")]
-    pub bits_per_second: f64,
+    pub bits_per_second: Option<f64>,
+    /// Transactions completed in it, of an exchange.
+    #[serde(default)]
+    pub transactions: Option<u64>,
+    /// Transactions per second.
+    #[serde(default)]
+    pub transactions_per_second: Option<f64>,
     /// Segments sent again in it; `None` where not known.
     pub retransmits: Option<u64>,
 }

@@ -14,7 +14,7 @@ use haul_stats::ByteCount;
 
 use crate::error::{Result, WorkloadError};
 use crate::spec::Payload;
-use crate::stream::Sending;
+use crate::stream::{Quota, Sending};
 
 /// Long enough for ten thousand calls of the slowest kind, short against the 50 ms a run may take to set up.
 const LENGTH: Duration = Duration::from_millis(5);
@@ -38,7 +38,7 @@ pub(crate) fn of(message: ByteCount, offset: ByteCount, payload: Payload) -> Res
 fn measure(message: ByteCount, offset: ByteCount, payload: Payload) -> Result<f64> {
     let fault = |error| WorkloadError::os("measure", "the send loop's own ceiling", error);
     let mut sink = File::options().write(true).open("/dev/null").map_err(fault)?;
-    let mut sending = Sending::new(message, offset, payload, 0)?;
+    let mut sending = Sending::new(message, offset, payload, 0, Quota::NONE)?;
     let mut bytes = 0;
     let start = clock::now();
     let until = start.after(LENGTH);

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use haul_host::clock;
 use haul_host::probe::cpu::HostCpu;
-use haul_host::socket::{Requested, SocketFacts, TcpFacts};
+use haul_host::socket::{self, Requested, SocketFacts, TcpFacts};
 use haul_host::thread::{self, ThreadTime};
 use haul_stats::MonoNanos;
 
@@ -25,7 +25,7 @@ use crate::legs::Flows;
 use crate::pace::Bucket;
 use crate::recorder::Recorder;
 use crate::report::{Detail, EndReport, FlowReport, HostId, IntervalReport, Role, ThreadReport};
-use crate::spec::{RunSpec, Transport, Workload};
+use crate::spec::{Placement, RunSpec, Transport, Workload};
 use crate::{connect, datagram, exchange, stream};
 
 /// How long data still in flight at the end may take to arrive. Four megabytes at 50 Mbit/s take 0.7 s.
@@ -166,9 +166,16 @@ impl End {
 
     /// Lets the flows go at `at`.
     pub(crate) fn start(&mut self, at: MonoNanos) {
-        self.engine.open(at);
         let flows = self.engine.sockets().len();
-        self.recorder = Some(Recorder::new(at, self.warmup, self.window, self.interval, flows));
+        if self.by_amount {
+            // The window opens with the first byte, which none of our threads may be awake in time to see.
+            self.ledger.open();
+            self.opening = Some(self.edge());
+            self.recorder = Some(Recorder::from_the_start(at, self.window, self.interval, flows));
+        } else {
+            self.recorder = Some(Recorder::new(at, self.warmup, self.window, self.interval, flows));
+        }
+        self.engine.open(at);
     }
 
     /// When [`End::tick`] must be called next.
@@ -295,7 +302,7 @@ impl End {
     /// Whether the flows have ended, or the time for that is up.
     pub(crate) fn is_over(&mut self) -> bool {
         if self.engine.is_over() {
-            self.drained = self.drain_until.is_some();
+            self.drained = self.drain_until.is_some() || self.by_amount;
             // Every flow broke off before the window closed: there is nothing left to wait for.
             if self.recorder.as_ref().is_some_and(|recorder| !recorder.is_closed()) {
                 self.look(true);
@@ -420,24 +427,31 @@ pub(crate) struct Ends<'a> {
     pub(crate) role: Role,
 }
 
-impl<'a> Ends<'a> {
+impl Ends<'_> {
     /// What the engine needs to know of it, for workers that wait in this manner.
     pub(crate) fn crew(
         self,
         sockets: Vec<Arc<OwnedFd>>,
-        bucket: Option<&'a Bucket>,
+        bucket: Option<&Bucket>,
         manner: Manner,
-    ) -> Crew<'a> {
+    ) -> Result<Crew<'_>> {
         let manner = if self.spec.spin { Manner::Spin } else { manner };
-        Crew {
-            sockets,
-            pin: self.spec.pin_of(self.client),
-            threads: self.spec.threads,
-            lanes: None,
-            bucket,
-            manner,
-        }
+        let (pin, threads) = (self.spec.pin_of(self.client).cloned(), self.spec.threads);
+        let crew = Crew { sockets, pin, threads, lanes: None, bucket, manner };
+        if self.spec.placement == Placement::Pair { by_arrival(crew) } else { Ok(crew) }
     }
+}
+
+/// A worker on each CPU, and each flow with the one on whose CPU its packets arrive: what receive-side scaling has spread
+/// is not carried to another cache. A flow whose CPU is not known, or not ours to use, takes the next in turn.
+fn by_arrival(crew: Crew<'_>) -> Result<Crew<'_>> {
+    let cpus = thread::affinity_of_current()?;
+    let lanes = crew.sockets.iter().enumerate().map(|(flow, socket)| {
+        let cpu = socket::incoming_cpu(socket.as_fd()).ok();
+        cpu.and_then(|cpu| cpus.cpus().iter().position(|&ours| ours == cpu)).unwrap_or(flow)
+    });
+    let lanes = Some(lanes.collect());
+    Ok(Crew { lanes, threads: u32::try_from(cpus.cpus().len()).ok(), pin: Some(cpus), ..crew })
 }
 
 fn retransmits(engine: &Engine) -> Vec<Option<u64>> {

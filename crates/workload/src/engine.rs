@@ -122,7 +122,7 @@ pub(crate) struct Crew<'a> {
     /// The flows' sockets, by flow.
     pub(crate) sockets: Vec<Arc<OwnedFd>>,
     /// The CPUs of the workers, one each in turn.
-    pub(crate) pin: Option<&'a CpuList>,
+    pub(crate) pin: Option<CpuList>,
     /// How many workers; as many as there are CPUs to run on where it is not said, and never more than flows.
     pub(crate) threads: Option<u32>,
     /// The worker of each flow, where it is not simply the next one in turn.
@@ -257,7 +257,7 @@ impl Engine {
         work: impl Fn(Place) -> Result<W> + Send + Sync + 'static,
     ) -> Result<Self> {
         let Crew { sockets, pin, threads, lanes: by_flow, bucket, manner } = crew;
-        let usual = match (threads, pin) {
+        let usual = match (threads, &pin) {
             (Some(threads), _) => threads as usize,
             (None, Some(cpus)) => cpus.cpus().len(),
             (None, None) => thread::affinity_of_current()?.cpus().len(),
@@ -303,7 +303,7 @@ impl Engine {
             let (gate, stop, ends, ready) =
                 (Arc::clone(&engine.gate), Arc::clone(&engine.stop), ends_tx.clone(), ready_tx.clone());
             let (bell, work, bucket) = (Arc::clone(&ring), Arc::clone(&work), bucket.cloned());
-            let cpu: Option<CpuList> = pin.map(|pin| {
+            let cpu: Option<CpuList> = pin.as_ref().map(|pin| {
                 let cpus = pin.cpus();
                 cpus.iter().copied().skip(lane % cpus.len().max(1)).take(1).collect()
             });

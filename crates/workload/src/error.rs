@@ -130,6 +130,15 @@ impl WorkloadError {
         }
     }
 
+    /// Whether the server has no place free now.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        matches!(
+            self,
+            Self::Control { source: WireError::Refused { reason: haul_wire::Refusal::Busy { .. }, .. }, .. }
+        )
+    }
+
     /// Whether the user stopped it.
     #[must_use]
     pub fn is_interrupt(&self) -> bool {

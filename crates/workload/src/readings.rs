@@ -22,6 +22,9 @@ use crate::spec::{RunSpec, Transport, Workload};
 mod datagram;
 mod exchange;
 mod stream;
+mod whole;
+
+pub use whole::{in_force, whole};
 
 /// Least share of the window in which all flows must have been moving for their rates to be added.
 pub const MIN_OVERLAP: f64 = 0.95;
@@ -139,10 +142,14 @@ impl Per {
 
 /// The CPU time of both ends, and what it comes to for each unit of work.
 fn cost(readings: &mut Vec<Reading>, spec: &RunSpec, outcome: &RunOutcome, per: Per) {
-    let ends = ends(spec, outcome);
-    if outcome.shared_host() {
-        cpu(readings, &outcome.client, Scope::SharedHost);
-        readings.push(demand_of_host(&outcome.client, Scope::SharedHost, per));
+    cost_of(readings, ends(spec, outcome), outcome.shared_host(), per);
+}
+
+fn cost_of(readings: &mut Vec<Reading>, ends: [(&EndReport, Scope); 2], shared: bool, per: Per) {
+    if shared {
+        let [(one, _), _] = ends;
+        cpu(readings, one, Scope::SharedHost);
+        readings.push(demand_of_host(one, Scope::SharedHost, per));
         for (end, scope) in ends {
             readings.push(thread_cpu(end, scope));
             readings.push(demand_of_threads(end, scope, per));

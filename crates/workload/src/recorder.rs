@@ -100,6 +100,18 @@ impl Recorder {
         }
     }
 
+    /// A window that is open from the start: everything the flows do is in it.
+    pub(crate) fn from_the_start(
+        start: MonoNanos,
+        window: Duration,
+        interval: Option<Duration>,
+        flows: usize,
+    ) -> Self {
+        let mut recorder = Self::new(start, Duration::ZERO, window, interval, flows);
+        recorder.look(start, &vec![0; flows], Some(0));
+        recorder
+    }
+
     /// When to look next; `None` once the window has closed.
     pub(crate) fn next(&self) -> Option<MonoNanos> {
         match self.phase {

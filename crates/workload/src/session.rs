@@ -13,7 +13,7 @@ use haul_host::clock;
 use haul_host::probe::environment::Fingerprint;
 use haul_host::settings::Applied;
 use haul_host::signal::Stop;
-use haul_host::socket;
+use haul_host::{socket, thread};
 use haul_stats::MonoNanos;
 use haul_wire::session::Client;
 use haul_wire::{Body, ClientSession, DataHello, FlowIndex, Message, RunId, Token, Trust};
@@ -23,7 +23,7 @@ use crate::error::{Result, WorkloadError};
 use crate::legs::{Flows, Legs, numbering};
 use crate::protocol::{Interval, Prepare, Prepared, Reports, Welcome};
 use crate::report::{ClockOffset, HostId, IntervalReport, Role, RunOutcome};
-use crate::spec::{RunSpec, Transport, Workload};
+use crate::spec::{Pin, Placement, RunSpec, Transport, Workload};
 use crate::{connect, datagram};
 
 /// How long a connection may take to be made, control and data alike: three retransmissions of a lost SYN.
@@ -236,7 +236,28 @@ impl Session {
             spec.fit_message = false;
             spec.check()?;
         }
+        // On one kernel a flow's two threads pair up by themselves once both ends have a thread on each CPU: flows are
+        // dealt out alike. Between hosts each end goes by where packets arrive.
+        let shared = self.own.boot_id.is_some() && self.own.boot_id == self.host.boot_id;
+        if spec.placement == Placement::Pair && shared {
+            let cpus = thread::affinity_of_current()?;
+            spec.threads = u32::try_from(cpus.cpus().len()).ok();
+            spec.pin = Pin { client: Some(cpus.clone()), server: Some(cpus) };
+            spec.placement = Placement::Free;
+        }
         Ok(spec)
+    }
+
+    /// Keeps the session alive while something else takes its time: a server that hears nothing for five seconds takes its
+    /// client for lost. What fails here shows in the next call.
+    pub fn keep_while(&mut self, mut busy: impl FnMut() -> bool) {
+        const LOOK: Duration = Duration::from_millis(1);
+        while busy() {
+            if self.talk.pump(Some(clock::now().after(LOOK))).is_err() {
+                self.in_step = false;
+                return;
+            }
+        }
     }
 
     /// Ends the session in order, and waits for the server to say that everything is as it was. Dropping the session takes

@@ -101,6 +101,18 @@ pub enum Direction {
     Both,
 }
 
+impl Direction {
+    /// Its name on the command line and in the record.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Receive => "receive",
+            Self::Both => "both",
+        }
+    }
+}
+
 /// Where the worker threads run, beside what is pinned by hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -345,6 +357,15 @@ impl RunSpec {
             window: self.window,
             ..Self::default()
         }
+    }
+
+    /// The run that measures the probe's latency without the load: as long as the loaded one where that is short.
+    #[must_use]
+    pub fn idle(&self) -> Self {
+        const LONGEST: Duration = Duration::from_secs(3);
+        let alone = self.probing(self.probe.unwrap_or(Probe { rate: PerSecond(1) }));
+        let warmup = self.warmup.min(Duration::from_millis(200));
+        Self { window: self.window.min(LONGEST), warmup, ..alone }
     }
 
     /// Whether the client leads at this workload: it sends, or asks.

@@ -87,22 +87,25 @@ pub(crate) fn workers(end: Ends<'_>, flows: Flows) -> Result<Workers> {
     let RunSpec { message, payload, flows, send_with, recv_with, send_offset, recv_offset, .. } = *end.spec;
     let plain = |engine, ceiling| Workers { engine, ledger: Box::new(NoLedger), ceiling };
     if end.role == Role::Receiver {
-        let crew = end.crew(sockets, None, Manner::Block);
+        let crew = end.crew(sockets, None, Manner::Block)?;
         let engine = Engine::prepare(crew, move |_| Receiving::new(message, recv_offset, recv_with))?;
         return Ok(plain(engine, None));
     }
     let bucket = end.spec.rate.map(|rate| Bucket::new(rate, flows));
-    let crew = end.crew(sockets, bucket.as_ref(), Manner::Block);
+    let bytes = end.spec.bytes;
+    let quota = move |flow| Quota::of(bytes, flows, flow);
+    let crew = end.crew(sockets, bucket.as_ref(), Manner::Block)?;
     match send_with {
         SendWith::Write => {
             let ceiling = ceiling::of(message, send_offset, payload).ok();
-            let engine =
-                Engine::prepare(crew, move |place| Sending::new(message, send_offset, payload, place.flow))?;
+            let engine = Engine::prepare(crew, move |place| {
+                Sending::new(message, send_offset, payload, place.flow, quota(place.flow))
+            })?;
             Ok(plain(engine, ceiling))
         }
         SendWith::Sendfile | SendWith::Splice => {
             let engine = Engine::prepare(crew, move |place| {
-                FileSending::new(message, payload, send_with, place.flow)
+                FileSending::new(message, payload, send_with, place.flow, quota(place.flow))
             })?;
             Ok(plain(engine, None))
         }
@@ -112,7 +115,8 @@ pub(crate) fn workers(end: Ends<'_>, flows: Flows) -> Result<Workers> {
             let own = tallies.clone();
             let engine = Engine::prepare(crew, move |place| {
                 let tally = own.get(place.flow as usize).map(Arc::clone).unwrap_or_default();
-                ZerocopySending::new(message, send_offset, payload, (place.flow, flows), tally)
+                let quota = quota(place.flow);
+                ZerocopySending::new(message, send_offset, payload, (place.flow, flows), (tally, quota))
             })?;
             let ledger = ZerocopyLedger { tallies, opening: None, closing: None };
             Ok(Workers { engine, ledger: Box::new(ledger), ceiling: None })
@@ -183,17 +187,56 @@ impl Source {
     }
 }
 
+/// How much of what a flow is to send is left; without a limit, more than any flow can send.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Quota(u64);
+
+impl Quota {
+    pub(crate) const NONE: Self = Self(u64::MAX);
+
+    /// What flow `index` sends of `bytes` of `flows` together: the first of them take what does not divide.
+    pub(crate) fn of(bytes: Option<ByteCount>, flows: u32, index: u32) -> Self {
+        bytes.map_or(Self::NONE, |ByteCount(bytes)| {
+            let flows = u64::from(flows.max(1));
+            Self(bytes / flows + u64::from(u64::from(index) < bytes % flows))
+        })
+    }
+
+    /// How much of `length` may still be sent.
+    #[inline]
+    fn cap(self, length: usize) -> usize {
+        usize::try_from(self.0).map_or(length, |left| length.min(left))
+    }
+
+    #[inline]
+    fn spend(&mut self, sent: usize) {
+        self.0 -= sent as u64;
+    }
+
+    #[inline]
+    fn is_spent(self) -> bool {
+        self.0 == 0
+    }
+}
+
 /// The sending side of one flow.
 pub(crate) struct Sending {
     source: Source,
     message: usize,
     sent: usize,
+    quota: Quota,
 }
 
 impl Sending {
     /// Makes the buffers of flow `index`, so that the first send finds them written; a message begins `offset` bytes past
     /// a page.
-    pub(crate) fn new(message: ByteCount, offset: ByteCount, payload: Payload, index: u32) -> Result<Self> {
+    pub(crate) fn new(
+        message: ByteCount,
+        offset: ByteCount,
+        payload: Payload,
+        index: u32,
+        quota: Quota,
+    ) -> Result<Self> {
         let (message, offset) = (length(message)?, length(offset)?);
         let source = match payload {
             Payload::Fresh if message <= FRESH_SPAN => Source::Span { span: fresh_span()?, offset, at: 0 },
@@ -205,7 +248,7 @@ impl Sending {
                 Source::Own { buffer, offset, stamp }
             }
         };
-        Ok(Self { source, message, sent: 0 })
+        Ok(Self { source, message, sent: 0, quota })
     }
 
     /// Makes one message and writes it to `sink` instead of a socket.
@@ -220,7 +263,13 @@ impl Work for Sending {
 
     #[inline]
     fn step(&mut self, fd: BorrowedFd<'_>) -> io::Result<Moved> {
-        let sent = socket::send(fd, self.source.rest(self.message, self.sent))?;
+        if self.quota.is_spent() {
+            return Ok(Moved::End);
+        }
+        let quota = self.quota;
+        let rest = self.source.rest(self.message, self.sent);
+        let sent = socket::send(fd, &rest[..quota.cap(rest.len())])?;
+        self.quota.spend(sent);
         self.sent += sent;
         if self.sent >= self.message {
             self.sent = 0;
@@ -268,8 +317,8 @@ mod tests {
     use std::collections::HashSet;
 
     fn messages(payload: Payload, index: u32, message: usize, count: usize) -> Vec<Vec<u8>> {
-        let mut sending =
-            Sending::new(ByteCount(message as u64), ByteCount(0), payload, index).expect("buffers");
+        let mut sending = Sending::new(ByteCount(message as u64), ByteCount(0), payload, index, Quota::NONE)
+            .expect("buffers");
         (0..count).map(|_| sending.source.rest(message, 0).to_vec()).collect()
     }
 
@@ -297,10 +346,21 @@ mod tests {
 
     #[test]
     fn a_message_taken_in_parts_is_sent_as_one() {
-        let mut sending = Sending::new(ByteCount(4096), ByteCount(0), Payload::Stamped, 0).expect("buffers");
+        let mut sending =
+            Sending::new(ByteCount(4096), ByteCount(0), Payload::Stamped, 0, Quota::NONE).expect("buffers");
         let whole = sending.source.rest(4096, 0).to_vec();
         assert_eq!(sending.source.rest(4096, 1000), &whole[1000..]);
         assert_ne!(sending.source.rest(4096, 0), &whole[..]);
+    }
+
+    #[test]
+    fn the_quotas_of_the_flows_sum_to_the_amount_and_differ_by_a_byte_at_most() {
+        for (bytes, flows) in [(10, 3), (1, 5), (1 << 40, 7), (12, 4)] {
+            let each: Vec<u64> =
+                (0..flows).map(|flow| Quota::of(Some(ByteCount(bytes)), flows, flow).0).collect();
+            assert_eq!(each.iter().sum::<u64>(), bytes);
+            assert!(each[0] - each[each.len() - 1] <= 1, "{each:?}");
+        }
     }
 
     #[test]
@@ -317,7 +377,8 @@ mod tests {
         {
             for offset in [0, 1, 63, 4095] {
                 let mut sending =
-                    Sending::new(ByteCount(message), ByteCount(offset), payload, 0).expect("buffers");
+                    Sending::new(ByteCount(message), ByteCount(offset), payload, 0, Quota::NONE)
+                        .expect("buffers");
                 for _ in 0..5 {
                     let bytes = sending.source.rest(sending.message, 0);
                     assert_eq!(bytes.len() as u64, message);

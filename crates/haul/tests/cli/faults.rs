@@ -383,3 +383,24 @@ fn the_fingerprint_of_both_ends_is_of_the_devices_on_the_path_between_them() {
     assert_eq!(device(document.environment.client).as_deref(), Some(Named::CLIENT_DEVICE));
     assert_eq!(device(document.environment.server).as_deref(), Some(Named::SERVER_DEVICE));
 }
+
+#[test]
+fn a_server_that_is_restarted_costs_a_run_and_not_the_experiment() {
+    let site = Site::new();
+    let server = site.serve(&[]);
+    let (target, addr) = (server.target(), server.addr.to_string());
+    let mut arguments = vec!["ab", "stream", &target, "-t", "200ms", "--warmup", "20ms", "--pairs", "10"];
+    arguments.extend(["--arm", "a:", "--arm", "b:opt.message=1K", "--format", "json"]);
+    let running = site.client(&arguments);
+    std::thread::sleep(Duration::from_millis(1_500));
+    server.signal("KILL");
+    std::thread::sleep(Duration::from_millis(1_500));
+    let _again = site.serve_as(site.there.haul(&["serve", "--listen", &addr]));
+    let document = running.end().complete();
+    let failed = document.runs.iter().filter(|run| run.status == Status::Failed).count();
+    assert!(
+        document.runs.len() == 20 && (1..=2).contains(&failed),
+        "{failed} of {} failed",
+        document.runs.len()
+    );
+}

@@ -11,3 +11,4 @@ mod process;
 mod settings;
 mod site;
 mod traffic;
+mod workloads;

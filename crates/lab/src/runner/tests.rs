@@ -136,7 +136,7 @@ impl Rig for Mock {
         })
     }
 
-    fn stream(
+    fn run(
         &mut self,
         spec: &RunSpec,
         _: &Stop,
@@ -148,10 +148,13 @@ impl Rig for Mock {
         self.clock += spec.lifetime();
         for index in 0..self.intervals {
             on_interval(&Interval {
+                direction: Some("send".to_owned()),
                 start_s: index as f64,
                 seconds: 1.0,
-                bytes: 1,
-                bits_per_second: 8.0,
+                bytes: Some(1),
+                bits_per_second: Some(8.0),
+                transactions: None,
+                transactions_per_second: None,
                 retransmits: None,
             });
         }
@@ -218,7 +221,7 @@ fn order_of_one_pair(plan: &Plan) -> [&str; 2] {
 
 fn single(runs: u32) -> Plan {
     let rules = Rules { repeats: runs, seed: 11, ..Rules::default() };
-    Plan::stream(&RunSpec::default(), &[], rules).unwrap()
+    Plan::repeat(&RunSpec::default(), &[], rules).unwrap()
 }
 
 fn measure(plan: &Plan, mock: &mut Mock) -> Measured {
@@ -546,7 +549,7 @@ fn a_peer_lost_in_mid_run_leaves_this_ends_numbers() {
 fn a_cell_without_one_valid_run_fails_the_whole() {
     let axes = [Axis::parse("message", "1K,2K").unwrap()];
     let rules = Rules { repeats: 1, seed: 1, ..Rules::default() };
-    let plan = Plan::stream(&RunSpec::default(), &axes, rules).unwrap();
+    let plan = Plan::repeat(&RunSpec::default(), &axes, rules).unwrap();
     let mut mock = Mock::new();
     mock.mishaps = BTreeMap::from([(1, Mishap::Invalid)]);
     let measured = measure(&plan, &mut mock);

@@ -117,7 +117,7 @@ pub fn document(document: &Document, layout: impl Into<Layout>) -> String {
     let mut out = String::new();
     headline(&mut out, document, layout);
     match document.kind {
-        Kind::Stream => stream::show(&mut out, document, layout),
+        Kind::Stream | Kind::Rr | Kind::Crr => stream::show(&mut out, document, layout),
         Kind::Ab | Kind::Demo => compare::show(&mut out, document, layout),
         Kind::Env => explain::environment(&mut out, &document.environment, layout),
     }
@@ -159,6 +159,8 @@ fn headline(out: &mut String, document: &Document, layout: Layout) {
 fn kind_name(kind: Kind) -> &'static str {
     match kind {
         Kind::Stream => "stream",
+        Kind::Rr => "rr",
+        Kind::Crr => "crr",
         Kind::Ab => "ab",
         Kind::Demo => "demo",
         Kind::Env => "env",

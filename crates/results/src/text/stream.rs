@@ -312,7 +312,7 @@ fn intervals(out: &mut String, intervals: &[Interval], layout: Layout) {
             column(&["from"], "s", &|slice| Some(slice.start_s)),
             column(&["to"], "s", &|slice| Some(slice.start_s + slice.seconds)),
         ],
-        values: vec![column(&["throughput"], "bit/s", &|slice| Some(slice.bits_per_second))],
+        values: vec![column(&["throughput"], "bit/s", &|slice| slice.bits_per_second)],
         stacked: false,
     };
     if intervals.iter().any(|slice| slice.retransmits.is_some()) {

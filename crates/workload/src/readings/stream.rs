@@ -14,7 +14,7 @@ const CEILING_SHARE: f64 = 0.8;
 const RATE_REACHED: f64 = 0.97;
 
 /// Source of the receiver's rate.
-const TAKEN: &str = "receiver's bytes / receiver's elapsed time";
+pub(super) const TAKEN: &str = "receiver's bytes / receiver's elapsed time";
 
 /// Source of the sender's: an upper bound on what has been moved.
 const HANDED_OVER: &str = "bytes handed to the sender's kernel / sender's elapsed time";
@@ -118,7 +118,7 @@ pub(super) fn partial(own: &EndReport, reason: &str) -> Vec<Reading> {
     ]
 }
 
-fn rate(end: &EndReport, scope: Scope, source: &'static str) -> Reading {
+pub(super) fn rate(end: &EndReport, scope: Scope, source: &'static str) -> Reading {
     Reading::real(
         Metric::Throughput,
         scope,

@@ -262,6 +262,12 @@ impl RunSpec {
                 return no("a connection of crr carries one transaction", "give --flows for more at a time");
             }
         }
+        if self.bytes.is_some() && self.warmup > Duration::ZERO {
+            return no("all that a run by amount moves counts, from the first byte", "leave --warmup out");
+        }
+        if self.bytes.is_some() && (udp || self.workload != Workload::Stream) {
+            return no("only a TCP stream moves an exact amount", "give --time instead of --bytes");
+        }
         if self.workload != Workload::Stream && self.probe.is_some() {
             return no("a probe stands beside a stream", "use stream --probe, or rr alone");
         }
@@ -356,6 +362,8 @@ mod tests {
             (RunSpec { tos: Some(0x11), ..base() }, "a multiple of 4"),
             (RunSpec { threads: Some(0), ..base() }, "1 to 1024"),
             (RunSpec { bytes: Some(ByteCount(0)), ..base() }, "--time"),
+            (RunSpec { bytes: Some(one), ..base() }, "leave --warmup out"),
+            (RunSpec { bytes: Some(one), warmup: Duration::ZERO, ..udp() }, "give --time"),
             (RunSpec { segment: true, ..base() }, "add --udp"),
             (RunSpec { bind_device: Some("a b".to_owned()), ..base() }, "device"),
             (RunSpec { workload: Workload::Crr, transport: Transport::Udp, ..base() }, "rr --udp"),

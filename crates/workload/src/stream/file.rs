@@ -12,7 +12,7 @@ use haul_host::socket::{self, MemoryFile, Pipe};
 use haul_stats::ByteCount;
 use rand::{RngExt as _, SeedableRng as _, rngs::SmallRng};
 
-use super::{FRESH_SPAN, PAYLOAD_SEED, length};
+use super::{FRESH_SPAN, PAYLOAD_SEED, Quota, length};
 use crate::engine::{Moved, Work};
 use crate::error::Result;
 use crate::mode::SendWith;
@@ -47,6 +47,7 @@ pub(crate) struct FileSending {
     sent: usize,
     message: usize,
     through: Option<Through>,
+    quota: Quota,
 }
 
 /// A pipe with what is left in it of the present message.
@@ -57,14 +58,20 @@ struct Through {
 
 impl FileSending {
     /// Makes the file, and the pipe where `with` is splice, of flow `index`.
-    pub(crate) fn new(message: ByteCount, payload: Payload, with: SendWith, index: u32) -> Result<Self> {
+    pub(crate) fn new(
+        message: ByteCount,
+        payload: Payload,
+        with: SendWith,
+        index: u32,
+        quota: Quota,
+    ) -> Result<Self> {
         let file = file_of(payload, message)?;
         let size = length(message)?;
         let through = match with {
             SendWith::Splice => Some(Through { pipe: Pipe::new(size)?, held: 0 }),
             SendWith::Write | SendWith::Sendfile | SendWith::Zerocopy => None,
         };
-        let mut sending = Self { file, at: 0, sent: 0, message: size, through };
+        let mut sending = Self { file, at: 0, sent: 0, message: size, through, quota };
         sending.go_to((u64::from(index) * APART) % sending.file.len());
         Ok(sending)
     }
@@ -82,7 +89,10 @@ impl Work for FileSending {
 
     #[inline]
     fn step(&mut self, fd: BorrowedFd<'_>) -> io::Result<Moved> {
-        let (from, rest) = (self.at + self.sent as u64, self.message - self.sent);
+        if self.quota.is_spent() {
+            return Ok(Moved::End);
+        }
+        let (from, rest) = (self.at + self.sent as u64, self.quota.cap(self.message - self.sent));
         let sent = match &mut self.through {
             None => socket::sendfile(fd, &self.file, from, rest)?,
             Some(Through { pipe, held }) => {
@@ -98,6 +108,7 @@ impl Work for FileSending {
             // The file is longer than any message and never cut short, so this cannot be its end.
             return Err(io::Error::new(io::ErrorKind::WriteZero, "the kernel took no page of the file"));
         }
+        self.quota.spend(sent);
         self.sent += sent;
         if self.sent >= self.message {
             self.go_to(self.at + self.message as u64);
@@ -117,11 +128,13 @@ mod tests {
     fn messages_walk_the_file_and_begin_anew_where_the_next_does_not_fit() {
         let message = 48 << 20;
         let mut sending =
-            FileSending::new(ByteCount(message), Payload::Stamped, SendWith::Sendfile, 1).expect("file");
+            FileSending::new(ByteCount(message), Payload::Stamped, SendWith::Sendfile, 1, Quota::NONE)
+                .expect("file");
         assert_eq!(sending.at, APART);
         sending.go_to(sending.at + message);
         assert_eq!(sending.at, 0, "the second message does not fit behind the first");
-        let one = FileSending::new(ByteCount(4096), Payload::Repeat, SendWith::Sendfile, 3).expect("file");
+        let one = FileSending::new(ByteCount(4096), Payload::Repeat, SendWith::Sendfile, 3, Quota::NONE)
+            .expect("file");
         assert_eq!((one.file.len(), one.at), (4096, 0));
     }
 
@@ -135,7 +148,8 @@ mod tests {
             bytes
         };
         for with in [SendWith::Sendfile, SendWith::Splice] {
-            let mut sending = FileSending::new(ByteCount(message), Payload::Stamped, with, 0).expect("file");
+            let mut sending =
+                FileSending::new(ByteCount(message), Payload::Stamped, with, 0, Quota::NONE).expect("file");
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("listen");
             let client = TcpStream::connect(listener.local_addr().expect("address")).expect("connect");
             let (mut server, _) = listener.accept().expect("accept");

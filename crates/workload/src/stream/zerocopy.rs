@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use haul_host::socket::{self, PageBuffer};
 use haul_stats::ByteCount;
 
-use super::{PAGE, fill, length, stamp};
+use super::{PAGE, Quota, fill, length, stamp};
 use crate::engine::{Moved, Work};
 use crate::error::Result;
 use crate::spec::Payload;
@@ -125,6 +125,7 @@ pub(crate) struct ZerocopySending {
     stamp: Option<u64>,
     since_look: u32,
     tally: Arc<Tally>,
+    quota: Quota,
 }
 
 impl ZerocopySending {
@@ -134,7 +135,7 @@ impl ZerocopySending {
         offset: ByteCount,
         payload: Payload,
         (index, flows): (u32, u32),
-        tally: Arc<Tally>,
+        (tally, quota): (Arc<Tally>, Quota),
     ) -> Result<Self> {
         let (message, offset) = (length(message)?, length(offset)?);
         let stride = (message + offset).next_multiple_of(PAGE);
@@ -152,6 +153,7 @@ impl ZerocopySending {
             stamp: (payload != Payload::Repeat).then_some(u64::from(index) << 40),
             since_look: 0,
             tally,
+            quota,
         })
     }
 
@@ -195,14 +197,19 @@ impl Work for ZerocopySending {
 
     #[inline]
     fn step(&mut self, fd: BorrowedFd<'_>) -> io::Result<Moved> {
+        if self.quota.is_spent() {
+            return Ok(Moved::End);
+        }
         if self.since_look >= LOOK_EVERY || (self.current.is_none() && self.outstanding.free.is_empty()) {
             self.look(fd)?;
         }
         let Some((buffer, gone)) = self.next() else { return Ok(Moved::Waits) };
-        let bytes = &self.ring.at(self.start_of(buffer))[gone..self.message];
+        let end = gone + self.quota.cap(self.message - gone);
+        let bytes = &self.ring.at(self.start_of(buffer))[gone..end];
         match socket::send_zerocopy(fd, bytes) {
             Ok(sent) => {
                 self.since_look += 1;
+                self.quota.spend(sent);
                 self.outstanding.sent(buffer);
                 if gone + sent >= self.message {
                     self.outstanding.done(buffer);
@@ -309,8 +316,14 @@ mod tests {
     fn what_is_sent_without_a_copy_arrives_as_it_was_stamped_and_is_tallied() {
         let (message, offset) = (ByteCount(20_000), ByteCount(3));
         let tally = Arc::<Tally>::default();
-        let mut sending = ZerocopySending::new(message, offset, Payload::Stamped, (0, 1), Arc::clone(&tally))
-            .expect("ring");
+        let mut sending = ZerocopySending::new(
+            message,
+            offset,
+            Payload::Stamped,
+            (0, 1),
+            (Arc::clone(&tally), Quota::NONE),
+        )
+        .expect("ring");
         assert_eq!(sending.ring.at(sending.start_of(1)).as_ptr().addr() % PAGE, 3);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("listen");
         let client = TcpStream::connect(listener.local_addr().expect("address")).expect("connect");

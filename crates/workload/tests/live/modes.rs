@@ -187,3 +187,34 @@ fn the_segment_size_and_the_type_of_service_are_read_back_at_both_ends() {
     let plain = run(&mut session, &quick());
     assert_eq!(plain.client.flows[0].socket.as_ref().and_then(|socket| socket.tos), Some(0));
 }
+
+#[test]
+fn a_run_by_amount_moves_exactly_that_and_ends_when_it_has() {
+    let server = Serving::new(1);
+    let mut session = server.session();
+    for direction in [Direction::Send, Direction::Receive] {
+        for send_with in SendWith::ALL {
+            for (bytes, flows) in [(1, 1), (10_000_001, 1), (33_554_433, 3), (5, 4)] {
+                let spec = RunSpec {
+                    direction,
+                    send_with,
+                    flows,
+                    bytes: Some(ByteCount(bytes)),
+                    warmup: Duration::ZERO,
+                    window: Duration::from_secs(30),
+                    ..quick()
+                };
+                let outcome = move_bytes(&mut session, &spec);
+                let name = format!("{direction:?} {send_with}, {bytes} over {flows}");
+                assert_eq!(outcome.sender().total_units(), bytes, "{name}");
+                assert_eq!(outcome.receiver().window_units(), bytes, "{name}");
+                assert!(!outcome.client.interrupted && !outcome.server.interrupted, "{name}");
+                let window = outcome.receiver().window();
+                assert!(window > Duration::ZERO && window < Duration::from_secs(5), "{name}: {window:?}");
+                if bytes >= 10_000_000 {
+                    readings::validity(&spec, &outcome).expect(&name);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Numbers of a run of several legs.
+//!
+//! A leg's own numbers would say "sender" of both ends of a stream that goes both ways, and count one host's CPU once for
+//! each leg. So the legs of such a run are told apart by the end that *received*, what they cost is taken together, and a
+//! probe adds nothing but its latencies.
+
+use haul_stats::{Doubt, DoubtId, Metric, Reading, Scope};
+use serde_json::{Value as Json, json};
+
+use super::{Per, cost_of, effective, of, retransmits, stream};
+use crate::report::{EndReport, RunOutcome};
+use crate::spec::{Direction, RunSpec, Workload};
+
+/// The readings of a finished run, and what is to be doubted about them. `idle` is the probe's exchange without the load.
+#[must_use]
+pub fn whole(
+    spec: &RunSpec,
+    outcomes: &[RunOutcome],
+    idle: Option<&RunOutcome>,
+) -> (Vec<Reading>, Vec<Doubt>) {
+    let legs = spec.legs();
+    let (probes, loads): (Vec<_>, Vec<_>) =
+        legs.iter().zip(outcomes).partition(|(leg, _)| spec.probe.is_some() && leg.workload == Workload::Rr);
+    let (mut readings, mut doubts) = match loads.as_slice() {
+        [(leg, outcome)] => of(leg, outcome),
+        loads => both(spec, loads),
+    };
+    if let Some((leg, loaded)) = probes.first() {
+        let idle = idle.map(|outcome| (spec.idle(), outcome));
+        for (alone, found) in
+            [(true, idle.as_ref().map(|(leg, it)| (leg, *it))), (false, Some((leg, *loaded)))]
+        {
+            latencies(&mut readings, alone, found);
+        }
+        crowded(&mut doubts, outcomes);
+    }
+    (readings, doubts)
+}
+
+/// A stream each way.
+fn both(spec: &RunSpec, legs: &[(&RunSpec, &RunOutcome)]) -> (Vec<Reading>, Vec<Doubt>) {
+    let (mut readings, mut doubts): (Vec<Reading>, Vec<Doubt>) = (Vec::new(), Vec::new());
+    let (mut total, mut bits) = (0_u64, 0.0);
+    for (leg, outcome) in legs {
+        let receiver = outcome.receiver();
+        let (to, from) = match leg.direction {
+            Direction::Receive => (Scope::Client, Scope::Server),
+            Direction::Send | Direction::Both => (Scope::Server, Scope::Client),
+        };
+        total = total.saturating_add(receiver.window_units());
+        let rate = stream::rate(receiver, to, stream::TAKEN);
+        bits += rate.value.map_or(0.0, haul_stats::Value::as_f64);
+        let (own, own_doubts) = of(leg, outcome);
+        readings.push(rate);
+        readings.push(Reading::count(Metric::BytesWindow, to, receiver.window_units(), "sum over the flows"));
+        readings.push(Reading::count(Metric::BytesTotal, to, receiver.total_units(), "sum over the flows"));
+        readings.push(retransmits(outcome.sender(), from));
+        // What is said of the receiver, and of it alone: the end's name says which way.
+        let of_receiver = own.into_iter().filter(|reading| {
+            matches!(reading.metric, Metric::PacketRate | Metric::Loss | Metric::Lost | Metric::Jitter)
+        });
+        readings.extend(of_receiver.map(|reading| Reading { scope: to, ..reading }));
+        for doubt in own_doubts {
+            if !doubts.iter().any(|known| known.id == doubt.id && known.text == doubt.text) {
+                doubts.push(doubt);
+            }
+        }
+    }
+    readings.insert(0, Reading::real(Metric::Throughput, Scope::Run, bits, "sum of both directions"));
+    if let Some(outcome) = merged(legs) {
+        let ends = [(&outcome.client, Scope::Client), (&outcome.server, Scope::Server)];
+        cost_of(&mut readings, ends, outcome.shared_host(), Per::Kib(total));
+        for (end, scope) in ends {
+            readings.push(Reading::real(
+                Metric::Window,
+                scope,
+                end.window().as_secs_f64(),
+                "CLOCK_MONOTONIC",
+            ));
+        }
+    }
+    if let Some(rate) = spec.rate {
+        readings.push(Reading::count(Metric::RequestedRate, Scope::Run, rate.0, "--rate, each direction"));
+    }
+    (readings, doubts)
+}
+
+/// The legs as one: the threads of both at each end, the host's CPU once.
+fn merged(legs: &[(&RunSpec, &RunOutcome)]) -> Option<RunOutcome> {
+    let end = |pick: fn(&RunOutcome) -> &EndReport| {
+        let mut ends = legs.iter().map(|(_, outcome)| pick(outcome));
+        let mut whole = ends.next()?.clone();
+        for other in ends {
+            whole.threads.extend(other.threads.iter().cloned());
+        }
+        Some(whole)
+    };
+    let clock_offset = legs.first()?.1.clock_offset;
+    Some(RunOutcome { client: end(|it| &it.client)?, server: end(|it| &it.server)?, clock_offset })
+}
+
+/// The probe's latencies, with the load or without it.
+fn latencies(readings: &mut Vec<Reading>, alone: bool, found: Option<(&RunSpec, &RunOutcome)>) {
+    let wanted = if alone {
+        [(Metric::ProbeIdleP50, Metric::LatencyP50), (Metric::ProbeIdleP99, Metric::LatencyP99)]
+    } else {
+        [(Metric::ProbeLoadedP50, Metric::LatencyP50), (Metric::ProbeLoadedP99, Metric::LatencyP99)]
+    };
+    let own = found.map_or_else(Vec::new, |(leg, outcome)| of(leg, outcome).0);
+    for (metric, latency) in wanted {
+        let reading = own.iter().find(|reading| reading.metric == latency);
+        readings.push(match reading {
+            Some(reading) => Reading { metric, scope: Scope::Run, ..reading.clone() },
+            None => Reading::absent(metric, Scope::Run, "--probe", "the probe gave no latency"),
+        });
+    }
+}
+
+/// Whether the probe had a CPU of its own to answer on.
+fn crowded(doubts: &mut Vec<Doubt>, outcomes: &[RunOutcome]) {
+    let Some(first) = outcomes.first() else { return };
+    let threads: usize = outcomes
+        .iter()
+        .map(|leg| leg.client.threads.len() + if leg.shared_host() { leg.server.threads.len() } else { 0 })
+        .sum();
+    let cpus = first.client.cpu.as_ref().map_or(0, |cpu| cpu.ncpu as usize);
+    if cpus > 0 && threads > cpus {
+        let text = format!("{threads} threads of load and probe share {cpus} CPUs");
+        doubts.push(Doubt::new(DoubtId::ProbeShared, text));
+    }
+}
+
+/// The options in force at both ends, by leg where there are several.
+#[must_use]
+pub fn in_force(spec: &RunSpec, outcomes: &[RunOutcome]) -> Json {
+    let legs = spec.legs();
+    let each: Vec<Json> = legs.iter().zip(outcomes).map(|(leg, outcome)| effective(leg, outcome)).collect();
+    match <[Json; 1]>::try_from(each) {
+        Ok([only]) => only,
+        Err(several) => json!({ "legs": several }),
+    }
+}
