@@ -94,6 +94,15 @@ pub struct ZerocopyReport {
     pub copied: u64,
 }
 
+/// Bytes received in the window by a receiver that maps what it can.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct MappedReport {
+    /// Those whose pages were mapped.
+    pub mapped: u64,
+    /// Those that were copied.
+    pub copied: u64,
+}
+
 /// What an end does with the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -142,6 +151,8 @@ pub enum Detail {
     Plain,
     /// What became of the sends without a copy.
     Zerocopy(ZerocopyReport),
+    /// What of the received bytes was mapped.
+    Mapped(MappedReport),
     /// What became of datagrams.
     Datagrams(Box<DatagramReport>),
     /// How long transactions took.
@@ -237,6 +248,10 @@ impl EndReport {
             Detail::Zerocopy(sends) => {
                 holds(sends.copied <= sends.completed, "more sends were copied than completed")?;
             }
+            Detail::Mapped(bytes) => holds(
+                bytes.mapped <= MOST_BYTES && bytes.copied <= MOST_BYTES,
+                "more was mapped than can be moved",
+            )?,
             Detail::Datagrams(datagrams) => datagrams.check()?,
             Detail::Exchange(exchange) => exchange.check()?,
         }

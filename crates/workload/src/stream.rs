@@ -27,9 +27,11 @@ use crate::report::{Detail, Role, ZerocopyReport};
 use crate::spec::{Payload, RunSpec, SpecError};
 
 mod file;
+mod mapped;
 mod zerocopy;
 
 pub(crate) use file::FileSending;
+use mapped::{MappedLedger, MappedReceiving, Share};
 pub(crate) use zerocopy::{Tally, ZerocopySending};
 
 /// A stamp for every so many bytes: no 32 KiB of payload are ever the same. A stamp for every full Ethernet frame (1,408
@@ -87,6 +89,19 @@ pub(crate) fn workers(end: Ends<'_>, flows: Flows) -> Result<Workers> {
     let RunSpec { message, payload, flows, send_with, recv_with, send_offset, recv_offset, .. } = *end.spec;
     let plain = |engine, ceiling| Workers { engine, ledger: Box::new(NoLedger), ceiling };
     if end.role == Role::Receiver {
+        if recv_with == RecvWith::Zerocopy {
+            // Its call never waits.
+            let crew = end.crew(sockets.clone(), None, Manner::Epoll)?;
+            let shares: Vec<Arc<Share>> = sockets.iter().map(|_| Arc::default()).collect();
+            let own = shares.clone();
+            let engine = Engine::prepare(crew, move |place| {
+                let flow = place.flow as usize;
+                let share = own.get(flow).map(Arc::clone).unwrap_or_default();
+                let socket = sockets.get(flow).ok_or(SpecError::Flows(place.flow))?;
+                MappedReceiving::new(socket.as_fd(), message, share)
+            })?;
+            return Ok(Workers { engine, ledger: Box::new(MappedLedger::new(shares)), ceiling: None });
+        }
         let crew = end.crew(sockets, None, Manner::Block)?;
         let engine = Engine::prepare(crew, move |_| Receiving::new(message, recv_offset, recv_with))?;
         return Ok(plain(engine, None));
@@ -290,7 +305,7 @@ impl Receiving {
     pub(crate) fn new(message: ByteCount, offset: ByteCount, with: RecvWith) -> Result<Self> {
         let (message, offset) = (length(message)?, length(offset)?);
         let flags = match with {
-            RecvWith::Read => Flags::NONE,
+            RecvWith::Read | RecvWith::Zerocopy => Flags::NONE,
             // The buffer only says how much may be dropped at a time.
             RecvWith::Discard => Flags::DISCARD,
         };

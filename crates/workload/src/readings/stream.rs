@@ -4,7 +4,7 @@ use haul_stats::{Doubt, DoubtId, Metric, Reading, Scope};
 
 use super::{MIN_OVERLAP, Per, cost, ends, overlap, retransmits, tcp_info, thread_cpu};
 use crate::mode::{RecvWith, SendWith};
-use crate::report::{EndReport, Role, RunOutcome};
+use crate::report::{Detail, EndReport, Role, RunOutcome};
 use crate::spec::RunSpec;
 
 /// Share of the tool's own ceiling above which a result says more about the tool than about the path.
@@ -81,6 +81,9 @@ pub(super) fn of(spec: &RunSpec, outcome: &RunOutcome) -> (Vec<Reading>, Vec<Dou
     if spec.send_with == SendWith::Zerocopy {
         readings.push(zerocopy(sender));
     }
+    if spec.recv_with == RecvWith::Zerocopy {
+        readings.push(mapped(receiver));
+    }
     match sender.ceiling {
         Some(bytes) => readings.push(Reading::real(
             Metric::ToolCeiling,
@@ -142,6 +145,17 @@ fn zerocopy(sender: &EndReport) -> Reading {
     }
 }
 
+fn mapped(receiver: &EndReport) -> Reading {
+    const SOURCE: &str = "TCP_ZEROCOPY_RECEIVE, difference over the window";
+    let Detail::Mapped(bytes) = receiver.detail else {
+        let reason = "the window never opened at the receiver";
+        return Reading::absent(Metric::ReceiveMapped, Scope::Receiver, SOURCE, reason);
+    };
+    // An empty window is no share of anything, and the reading says so by itself.
+    let share = bytes.mapped as f64 / (bytes.mapped + bytes.copied) as f64 * 100.0;
+    Reading::real(Metric::ReceiveMapped, Scope::Receiver, share, SOURCE)
+}
+
 /// What the ways of sending, receiving and pacing leave to be doubted.
 fn doubts(spec: &RunSpec, outcome: &RunOutcome) -> Vec<Doubt> {
     let mut doubts = Vec::new();
@@ -162,6 +176,13 @@ fn doubts(spec: &RunSpec, outcome: &RunOutcome) -> Vec<Doubt> {
             DoubtId::ZerocopyCopied,
             format!("the kernel copied {} of {} sends after all", sends.copied, sends.completed),
         ));
+    }
+    if let Detail::Mapped(bytes) = outcome.receiver().detail
+        && bytes.copied > bytes.mapped
+    {
+        let share = bytes.copied as f64 / (bytes.mapped + bytes.copied) as f64 * 100.0;
+        let text = format!("the kernel copied {share:.0} % of what the receiver was to have mapped");
+        doubts.push(Doubt::new(DoubtId::ReceiveCopied, text));
     }
     if spec.recv_with == RecvWith::Discard {
         let text = "the receiver dropped the payload in its kernel: nothing was copied to user memory";

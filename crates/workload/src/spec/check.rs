@@ -314,9 +314,9 @@ impl RunSpec {
                 "use --send-with write or zerocopy, or leave --send-offset out",
             );
         }
-        if self.recv_with == RecvWith::Discard && self.recv_offset.0 > 0 {
+        if self.recv_with != RecvWith::Read && self.recv_offset.0 > 0 {
             return no(
-                "a receiver that discards has no buffer that anything is copied to",
+                "a receiver that discards, or maps, has no buffer whose place matters",
                 "use --recv-with read, or leave --recv-offset out",
             );
         }
