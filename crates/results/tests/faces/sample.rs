@@ -155,16 +155,17 @@ pub(crate) fn shared_host(gbit: f64) -> Vec<Reading> {
 }
 
 pub(crate) fn intervals(gbit: &[f64]) -> Vec<Interval> {
-    (0u32..)
-        .zip(gbit)
-        .map(|(second, rate)| Interval {
-            start_s: f64::from(second),
-            seconds: 1.0,
-            bytes: 0,
-            bits_per_second: rate * 1e9,
-            retransmits: Some(u64::from(second % 2)),
-        })
-        .collect()
+    let slice = |(second, rate): (u32, &f64)| Interval {
+        direction: Some("send".to_owned()),
+        start_s: f64::from(second),
+        seconds: 1.0,
+        bytes: Some(0),
+        bits_per_second: Some(rate * 1e9),
+        transactions: None,
+        transactions_per_second: None,
+        retransmits: Some(u64::from(second % 2)),
+    };
+    (0u32..).zip(gbit).map(slice).collect()
 }
 
 /// A fixed scatter around 1, the same for every caller.

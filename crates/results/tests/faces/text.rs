@@ -349,6 +349,16 @@ fn explanations() {
 }
 
 #[test]
+fn a_number_and_the_doubt_about_it_are_explained_together() {
+    for name in ["unanswered", "overlap", "zerocopy_copied"] {
+        let text = text::explain(Some(name), Width::PAGE).expect("a known name");
+        assert!(text.starts_with(&format!("{name} (")), "{text}");
+        assert!(text.contains(&format!("\n\n{name} (a doubt about a result)\n")), "{text}");
+    }
+    insta::assert_snapshot!(text::explain(Some("unanswered"), Width::PAGE).expect("a known name"));
+}
+
+#[test]
 fn colour_changes_no_character_of_the_text() {
     let colour = Layout { width: Width::PAGE, style: Style::Colour };
     for document in [four_verdicts(), sweep(), ab_sweep(&[4096, 65_536])] {
