@@ -13,7 +13,7 @@ use crate::sample::{
 };
 
 /// The text of a document, with no line beyond the width.
-fn shown(document: &Document, width: u16) -> String {
+pub(crate) fn shown(document: &Document, width: u16) -> String {
     let text = text::document(document, Width(width));
     for line in text.lines() {
         assert!(line.chars().count() <= usize::from(width), "wider than {width}: {line}");
