@@ -232,7 +232,7 @@ fn streams_both_ways_on_a_shared_host_are_known_by_their_sum() {
     document.options.requested["direction"] = "both".into();
     let text = shown(&document, 80);
     assert!(text.contains("each run, Gbit/s: 41.00 42.00 43.00"), "{text}");
-    assert!(text.contains("both ways"), "{text}");
+    assert!(text.contains("both ways") && text.contains("2 threads pinned to CPU 0"), "{text}");
     insta::assert_snapshot!(text);
 }
 
@@ -313,6 +313,7 @@ fn compared() -> Document {
 #[test]
 fn a_comparison_of_exchanges() {
     let text = shown(&compared(), 80);
+    assert!(text.contains("threads spin") || text.contains("spin off / on"), "{text}");
     insta::assert_snapshot!(text);
 }
 
@@ -373,4 +374,52 @@ fn every_compared_number_has_a_row() {
     correct(&mut document.comparisons);
     let text = shown(&document, 80);
     insta::assert_snapshot!(text.split_once("\nverdicts").expect("verdicts").0);
+}
+
+#[test]
+fn options_are_told_where_they_are_not_the_default_or_not_as_asked() {
+    let line = |document: &Document| {
+        let text = text::document(document, text::Width(240));
+        let line = text.lines().find(|line| line.starts_with("  rr ") || line.starts_with("  stream "));
+        line.unwrap_or_default().trim_start().to_owned()
+    };
+    let mut exchange = rr("haul rr 10.0.0.2", vec![run(0, one_byte(), exchange(812_345, false))]);
+    assert_eq!(line(&exchange), "", "defaults are not worth a line");
+    for (option, value) in [
+        ("in_flight", json!(16)),
+        ("timeout_s", json!(0.5)),
+        ("placement", json!("pair")),
+        ("busy_poll_us", json!(50)),
+        ("bind_device", json!("eth1")),
+        ("mark", json!(7)),
+        ("tos", json!(184)),
+        ("threads", json!(8)),
+    ] {
+        exchange.options.requested[option] = value;
+    }
+    exchange.runs[0].effective["client"]["socket"]["tos"] = 0.into();
+    assert_eq!(
+        line(&exchange),
+        "rr      16 requests of a flow under way; sent again after 500 ms; flows placed in pairs; busy poll 50 µs; \
+         bound to eth1; mark 7; tos 184 asked, 0"
+    );
+    assert!(shown(&exchange, 240).contains("8 asked, 1 thread pinned to CPU 0"));
+    // What is swept stands in the table.
+    exchange.runs[0].cell.extend(cell(&[("in_flight", 16)]));
+    assert!(!line(&exchange).contains("under way"));
+
+    let mut udp = udp("haul stream 10.0.0.2 --udp", vec![run(0, cell(&[]), datagrams(9.41, 0.0))]);
+    assert_eq!(line(&udp), "stream  over UDP");
+    let text = shown(&udp, 240);
+    assert!(!text.contains("cc ") && !text.contains("mss") && !text.contains("nodelay"), "{text}");
+    // Not asked for, so the host's own choice is no news; what an arm sets is not asked of the others.
+    udp.runs[0].effective["client"]["socket"]["dont_fragment"] = true.into();
+    udp.options.requested["arms"] = json!(["one:", "many:opt.batch=64"]);
+    udp.options.requested["batch"] = 1.into();
+    udp.runs[0].effective["batch"] = 1.into();
+    assert_eq!(line(&udp), "stream  over UDP");
+    let mut other = udp.runs[0].clone();
+    (other.index, other.effective["batch"]) = (1, 64.into());
+    udp.runs.push(other);
+    assert_eq!(line(&udp), "stream  over UDP; 1 / 64 datagrams in a call");
 }
