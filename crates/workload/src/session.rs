@@ -248,7 +248,7 @@ impl Session {
         Ok(spec)
     }
 
-    /// Keeps the session alive while something else takes its time: a server that hears nothing for five seconds takes its
+    /// Keeps the session alive while something else takes its time: a server that hears nothing for eight seconds takes its
     /// client for lost. What fails here shows in the next call.
     pub fn keep_while(&mut self, mut busy: impl FnMut() -> bool) {
         const LOOK: Duration = Duration::from_millis(1);
