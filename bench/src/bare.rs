@@ -4,6 +4,7 @@
 //! look at it per hundred steps, buffers and files written beforehand and never again. The calls are those of `haul-host`,
 //! one system call each.
 
+mod rr;
 mod stream;
 
 use std::net::SocketAddr;
@@ -30,6 +31,21 @@ pub(crate) enum Part {
         #[arg(long, value_enum, default_value_t = stream::How::Write)]
         how: stream::How,
     },
+    /// Answers a byte with a byte
+    #[command(name = "bare-rr-serve", hide = true)]
+    RrServe {
+        listen: SocketAddr,
+        #[command(flatten)]
+        how: rr::How,
+    },
+    /// Sends a byte and waits for one
+    #[command(name = "bare-rr-ask", hide = true)]
+    RrAsk {
+        to: SocketAddr,
+        seconds: f64,
+        #[command(flatten)]
+        how: rr::How,
+    },
 }
 
 /// Runs one end.
@@ -44,6 +60,8 @@ pub(crate) fn run(part: Part) -> Result<()> {
     match part {
         Part::Receive { listen, discard } => stream::receive(listen, discard),
         Part::Send { to, seconds, how } => stream::send(to, length(seconds), how),
+        Part::RrServe { listen, how } => rr::serve(listen, &how),
+        Part::RrAsk { to, seconds, how } => rr::ask(to, length(seconds), &how),
     }
 }
 

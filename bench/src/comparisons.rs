@@ -2,6 +2,8 @@
 
 mod modes;
 mod overhead;
+mod rr;
+mod rr_many;
 mod stream;
 
 use anyhow::Result;
@@ -41,6 +43,16 @@ pub(crate) const ALL: &[Comparison] = &[
         name: "modes",
         about: "every way of sending and receiving a stream: haul, a bare loop of the same calls, iperf3",
         body: Body::Tables(modes::tables),
+    },
+    Comparison {
+        name: "rr",
+        about: "one byte there and back, TCP and UDP, on one CPU and two: haul, bare loops, qperf, sockperf",
+        body: Body::Tables(rr::tables),
+    },
+    Comparison {
+        name: "rr-many",
+        about: "the same with 200 flows, placed and not, and the cost of 1 to 5000 flows: haul, bare loops",
+        body: Body::Tables(rr_many::tables),
     },
 ];
 
