@@ -252,7 +252,7 @@ fn read_link(query: LinkMessage, what: &str) -> Result<Link> {
 }
 
 /// What the user could have meant.
-fn device_names() -> String {
+pub(crate) fn device_names() -> String {
     let names: Vec<String> = links().unwrap_or_default().into_iter().map(|link| link.name).collect();
     format!("this network namespace has {}", names.join(", "))
 }

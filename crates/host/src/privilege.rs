@@ -1,4 +1,4 @@
-//! What this process may do, and how an ordinary user gets a lab: by a user namespace.
+//! What this process may do: how an ordinary user gets a lab, by a user namespace, and how many files it may have open.
 //!
 //! In a new user namespace the process is root over the namespaces it makes there, and nothing outside. The host's
 //! network stays visible but cannot be changed.
@@ -86,9 +86,31 @@ fn refusal_among(read: impl Fn(&str) -> io::Result<String>) -> Option<&'static s
     })
 }
 
+/// Raises the number of files this process may have open to the most it may ask for itself; returns what it was and
+/// what it is now. The soft limit is 1024 nearly everywhere, for the sake of programs that use select(2); haul does
+/// not, and a thousand flows take more.
+pub fn raise_open_files() -> Result<(u64, u64)> {
+    let object = || "the limit on open files".to_owned();
+    let (soft, hard) = sys::open_files().named("read", object)?;
+    if soft < hard {
+        sys::set_open_files(hard, hard).named("raise", object)?;
+    }
+    Ok((soft, hard.max(soft)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_limit_on_open_files_is_raised_to_the_hard_one() {
+        let (_, hard) = sys::open_files().expect("limits");
+        // One less is enough for whatever the other tests have open.
+        sys::set_open_files(hard - 1, hard).expect("lower");
+        assert_eq!(raise_open_files().expect("raise"), (hard - 1, hard));
+        assert_eq!(sys::open_files().expect("limits"), (hard, hard));
+        assert_eq!(raise_open_files().expect("again"), (hard, hard));
+    }
 
     #[test]
     fn a_refusal_names_the_sysctl_that_forbids() {

@@ -1,19 +1,18 @@
-//! TCP sockets with what was asked for, and what the kernel made of it.
+//! Sockets with what was asked for, and what the kernel made of it: TCP here, UDP in [`udp`].
 //!
 //! Three things are kept apart: [`Requested`] is what the user set, [`SocketFacts`] what the socket has (a buffer is
 //! clamped in silence, case by case), [`TcpFacts`] what the kernel counted on the connection. The hot path is
-//! [`send()`] and [`recv()`]: one system call each and nothing else.
+//! [`send()`], [`recv()`], [`accept()`], [`ConnectPlan::open`] and the batches of [`udp`]: the system calls they are
+//! named for and nothing else, no memory taken, and the error the system call's own, because the caller acts on it.
 //!
-//! Kernel: socket(7), tcp(7), `net/core/sock.c` (`SO_SNDBUF` doubles what it is given, after the cap of
+//! Kernel: socket(7), tcp(7), udp(7), `net/core/sock.c` (`SO_SNDBUF` doubles what it is given, after the cap of
 //! `net.core.wmem_max`).
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use haul_stats::ByteCount;
-use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::error::{HostError, Named as _, Result};
@@ -23,33 +22,20 @@ mod buffer;
 mod epoll;
 mod facts;
 mod file;
+mod mapped;
+mod plan;
+mod requested;
+pub mod udp;
 mod zerocopy;
 
 pub use buffer::PageBuffer;
-pub use epoll::{Epoll, Event, Interest};
+pub use epoll::{Epoll, Event, Interest, await_readable};
 pub use facts::{Clamp, SocketFacts, TcpFacts};
 pub use file::{MemoryFile, Pipe, sendfile};
+pub use mapped::{Mapped, MappedReceive};
+pub use plan::{ConnectPlan, Opening};
+pub use requested::{Requested, set_user_timeout};
 pub use zerocopy::{Completed, await_notice, completion, enable_zerocopy, lacks_room, send_zerocopy};
-
-/// What the user asked of each socket; what is unset is left to the kernel.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Requested {
-    /// Send buffer, as the application sees it (the kernel reserves twice that).
-    pub sndbuf: Option<ByteCount>,
-    /// Receive buffer, likewise.
-    pub rcvbuf: Option<ByteCount>,
-    /// `TCP_NODELAY`: send small messages at once.
-    pub nodelay: bool,
-    /// Congestion control by the kernel's name for it.
-    pub cc: Option<String>,
-    /// `TCP_MAXSEG`: the largest segment, before TCP's own options are taken from it.
-    pub mss: Option<u32>,
-    /// `IP_TOS` or `IPV6_TCLASS`: DSCP in the upper six bits.
-    pub tos: Option<u8>,
-    /// `TCP_USER_TIMEOUT`: give up on a peer that acknowledges nothing for so long.
-    pub user_timeout: Option<Duration>,
-}
 
 /// Connections the kernel may hold for us before we accept them: more than the flows of any one session, and capped by
 /// `net.core.somaxconn` (4096 by default) anyway.
@@ -58,19 +44,27 @@ const BACKLOG: i32 = 4096;
 /// Listens on `address`; accepted connections inherit what is requested. An IPv6 wildcard takes IPv4 too.
 pub fn listen(address: SocketAddr, requested: &Requested) -> Result<TcpListener> {
     let object = || format!("TCP {address}");
-    let socket = tcp(address)?;
-    let prepared = || {
-        if address.is_ipv6() {
-            socket.set_only_v6(false)?;
-        }
-        // Connections of an earlier server in TIME_WAIT would otherwise keep the port for a minute.
-        socket.set_reuse_address(true)
-    };
-    prepared().named("set the options of a socket for", object)?;
-    requested.apply(&socket)?;
+    let socket = open(address, Type::STREAM)?;
+    shareable(&socket, address).named("set the options of a socket for", object)?;
+    requested.apply_to(&socket)?;
     let listening =
         socket.bind(&address.into()).and_then(|()| socket.listen(BACKLOG)).named("listen on", object);
-    listening.map_err(|error| match error.errno() {
+    listening.map_err(why_not_bound)?;
+    Ok(socket.into())
+}
+
+/// Lets an address be taken although another socket had it a moment ago, or has it still and agrees, and lets an IPv6
+/// wildcard take IPv4 too.
+fn shareable(socket: &Socket, address: SocketAddr) -> io::Result<()> {
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    // Connections of an earlier server in TIME_WAIT would otherwise keep the port for a minute.
+    socket.set_reuse_address(true)
+}
+
+fn why_not_bound(error: HostError) -> HostError {
+    match error.errno() {
         Some(libc::EADDRINUSE) => {
             error.with_hint("another process listens there: stop it, or choose another port")
         }
@@ -79,121 +73,78 @@ pub fn listen(address: SocketAddr, requested: &Requested) -> Result<TcpListener>
         }
         Some(libc::EACCES) => error.with_hint("ports below 1024 take root: choose a higher one"),
         _ => error,
-    })?;
-    Ok(socket.into())
+    }
 }
 
 /// Connects to `address`, waiting for `timeout` at most. The stream is blocking.
 pub fn connect(address: SocketAddr, requested: &Requested, timeout: Duration) -> Result<TcpStream> {
-    let socket = tcp(address)?;
+    let socket = open(address, Type::STREAM)?;
     // Before connecting: the window scale is fixed by the receive buffer at that moment.
-    requested.apply(&socket)?;
+    requested.apply_to(&socket)?;
     let connected = socket.connect_timeout(&address.into(), timeout);
     connected.named("connect to", || format!("TCP {address}")).map_err(|error| match &error {
         HostError::Os { source, .. } if source.kind() == io::ErrorKind::TimedOut => {
             error.with_hint("no answer: is the address right, and does a firewall let the port through?")
         }
-        _ => match error.errno() {
-            Some(libc::ECONNREFUSED) => {
-                error.with_hint("nothing listens there: start 'haul serve' on that host")
-            }
-            Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => {
-                error.with_hint("no route leads there: check the address")
-            }
-            Some(libc::EADDRNOTAVAIL) => error
-                .with_hint("no local port is free: widen net.ipv4.ip_local_port_range, or use fewer flows"),
-            _ => error,
-        },
+        _ => why_not_connected(error),
     })?;
     Ok(socket.into())
 }
 
-fn tcp(address: SocketAddr) -> Result<Socket> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP));
-    socket.named("open a socket for", || format!("TCP {address}")).map_err(|error| match error.errno() {
+fn why_not_connected(error: HostError) -> HostError {
+    match error.errno() {
+        Some(libc::ECONNREFUSED) => error.with_hint("nothing listens there: start 'haul serve' on that host"),
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => {
+            error.with_hint("no route leads there: check the address")
+        }
+        Some(libc::EADDRNOTAVAIL) => {
+            error.with_hint("no local port is free: widen net.ipv4.ip_local_port_range, or use fewer flows")
+        }
+        _ => error,
+    }
+}
+
+fn open(address: SocketAddr, kind: Type) -> Result<Socket> {
+    let (protocol, name) = match kind {
+        Type::STREAM => (Protocol::TCP, "TCP"),
+        _ => (Protocol::UDP, "UDP"),
+    };
+    let socket = Socket::new(Domain::for_address(address), kind, Some(protocol));
+    socket.named("open a socket for", || format!("{name} {address}")).map_err(|error| match error.errno() {
         Some(libc::EMFILE) => error.with_hint("too many open files: raise 'ulimit -n', or use fewer flows"),
         _ => error,
     })
 }
 
-impl Requested {
-    /// Sets everything requested on an accepted connection, which took over only what its listener had.
-    pub fn apply_to(&self, stream: &TcpStream) -> Result<()> {
-        self.apply(&SockRef::from(stream))
-    }
-
-    /// Sets everything requested on an open socket. Buffers are clamped by the kernel in silence:
-    /// [`SocketFacts::clamped`] tells.
-    fn apply(&self, socket: &Socket) -> Result<()> {
-        if let Some(size) = self.sndbuf {
-            socket
-                .set_send_buffer_size(buffer_size(size))
-                .named("set the send buffer to", || size.to_string())?;
-        }
-        if let Some(size) = self.rcvbuf {
-            socket
-                .set_recv_buffer_size(buffer_size(size))
-                .named("set the receive buffer to", || size.to_string())?;
-        }
-        if self.nodelay {
-            socket.set_tcp_nodelay(true).named("set", || "TCP_NODELAY".into())?;
-        }
-        if let Some(name) = &self.cc {
-            set_congestion_control(socket, name)?;
-        }
-        if let Some(mss) = self.mss {
-            socket.set_tcp_mss(mss).named("set the segment size to", || mss.to_string())?;
-        }
-        if let Some(tos) = self.tos {
-            set_tos(socket, tos)?;
-        }
-        if let Some(length) = self.user_timeout {
-            set_user_timeout(socket, length)?;
-        }
-        Ok(())
-    }
+/// `accept4(2)`: the next connection of a listener and the peer's address. The connection has what the listener had of
+/// buffers, TCP options and [`linger`](reset_on_close); whether it waits is `nonblocking` alone.
+#[inline]
+pub fn accept(listener: BorrowedFd<'_>, nonblocking: bool) -> io::Result<(TcpStream, SocketAddr)> {
+    let flags = libc::SOCK_CLOEXEC | if nonblocking { libc::SOCK_NONBLOCK } else { 0 };
+    let (socket, address) = SockRef::from(&listener).accept4(flags)?;
+    // Only a Unix-domain listener has other addresses.
+    let address = address.as_socket().ok_or(io::ErrorKind::InvalidInput)?;
+    Ok((socket.into(), address))
 }
 
-/// The largest size that reaches the kernel's own clamp: more than that is negative there.
-fn buffer_size(size: ByteCount) -> usize {
-    const LARGEST: u64 = i32::MAX as u64;
-    size.0.min(LARGEST) as usize
+/// Bounds each receive and each send of a blocking socket; it then fails with [`io::ErrorKind::WouldBlock`]. `None` is
+/// no bound, and what is below a microsecond counts as one.
+pub fn set_timeouts(socket: &impl AsFd, recv: Option<Duration>, send: Option<Duration>) -> Result<()> {
+    // The kernel takes zero for no bound.
+    let least = |length: Duration| length.max(Duration::from_micros(1));
+    let options = SockRef::from(socket);
+    let set = options.set_read_timeout(recv.map(least));
+    let set = set.and_then(|()| options.set_write_timeout(send.map(least)));
+    set.named("bound the waits of", || "a socket".into())
 }
 
-fn set_congestion_control(socket: &Socket, name: &str) -> Result<()> {
-    let list = |key: &str| {
-        let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{key}"));
-        text.map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
-    };
-    let set = socket.set_tcp_congestion(name.as_bytes());
-    set.named("set the congestion control to", || name.to_owned()).map_err(|error| match error.errno() {
-        Some(libc::ENOENT) => {
-            error.with_hint(format!("this kernel has {}", list("tcp_available_congestion_control")))
-        }
-        Some(libc::EPERM) => error.with_hint(format!(
-            "without CAP_NET_ADMIN only these are allowed: {}; net.ipv4.tcp_allowed_congestion_control widens it",
-            list("tcp_allowed_congestion_control")
-        )),
-        _ => error,
-    })
+/// `SO_LINGER` with no time: closing the socket drops what is unsent and resets the connection, which then leaves no
+/// `TIME_WAIT` behind. What a listener has set, its connections have too.
+pub fn reset_on_close(socket: &impl AsFd) -> Result<()> {
+    plan::reset_on_close().set(socket.as_fd())
 }
 
-/// An IPv6 socket may carry IPv4 (an accepted connection of a wildcard listener): then the IPv4 option decides.
-fn set_tos(socket: &Socket, tos: u8) -> Result<()> {
-    let value = || format!("{tos:#04x}");
-    if socket.domain().named("read the family of", || "a TCP socket".into())? == Domain::IPV6 {
-        socket.set_tclass_v6(tos.into()).named("set the traffic class to", value)?;
-    }
-    socket.set_tos_v4(tos.into()).named("set the type of service to", value)
-}
-
-/// Lets a connection die when the peer acknowledges nothing for `length`, also while data wait to be sent.
-pub fn set_user_timeout(socket: &impl std::os::fd::AsFd, length: Duration) -> Result<()> {
-    let set = SockRef::from(socket).set_tcp_user_timeout(Some(length));
-    set.named("set TCP_USER_TIMEOUT to", || format!("{} ms", length.as_millis()))
-}
-
-/// How a call of [`recv()`] behaves.
+/// How a call of [`recv()`] or [`send_flags`] behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Flags(libc::c_int);
 
@@ -203,9 +154,14 @@ impl Flags {
     /// Do not wait, whatever the socket's mode.
     pub const DONTWAIT: Self = Self(libc::MSG_DONTWAIT);
     /// TCP: drop the bytes in the kernel instead of copying them; the buffer stays as it was and gives the length only.
+    /// UDP: give the datagram's own length, also where the buffer is shorter; the buffer is filled.
     pub const DISCARD: Self = Self(libc::MSG_TRUNC);
     /// Wait until the buffer is full.
     pub const WAITALL: Self = Self(libc::MSG_WAITALL);
+    /// Look at what is there and leave it there.
+    pub const PEEK: Self = Self(libc::MSG_PEEK);
+    /// Batches: wait for the first message only, and take those that have come by then.
+    pub const WAITFORONE: Self = Self(libc::MSG_WAITFORONE);
 
     /// Both.
     #[must_use]
@@ -218,7 +174,13 @@ impl Flags {
 /// caller acts on its kind.
 #[inline]
 pub fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
-    sys::send(fd, bytes, libc::MSG_NOSIGNAL)
+    send_flags(fd, bytes, Flags::NONE)
+}
+
+/// [`send()`] with flags: [`Flags::DONTWAIT`] for a caller that would rather try again than sleep.
+#[inline]
+pub fn send_flags(fd: BorrowedFd<'_>, bytes: &[u8], flags: Flags) -> io::Result<usize> {
+    sys::send(fd, bytes, libc::MSG_NOSIGNAL | flags.0)
 }
 
 /// `recv(2)`: takes bytes from the kernel; 0 is the peer's orderly end. The error is the system call's own.

@@ -4,22 +4,27 @@
 //! break a rule the kernel relies on, and returns the plain [`io::Error`]; the modules above add operation and object.
 //! No policy lives here.
 
+mod batch;
+mod control;
 mod file;
+mod mapped;
 mod memory;
 mod net;
 mod notice;
 mod ns;
 mod sched;
 
+pub(crate) use batch::{Arrived, Batch, receive_message};
 pub(crate) use file::{memory_file, pipe_size, sendfile, splice_from, splice_to};
+pub(crate) use mapped::{Taken, Window, page_size};
 pub(crate) use memory::Mapping;
 pub(crate) use net::{
-    EpollEvent, buffer_locks, driver_info, epoll_change, epoll_create, epoll_wait, recv, send, set_option,
-    tcp_info,
+    EpollEvent, buffer_locks, driver_info, epoll_change, epoll_create, epoll_wait, int_option, memory_info,
+    recv, send, set_option, set_option_bytes, tcp_info,
 };
-pub(crate) use notice::{next_error, wait_for_error};
-pub(crate) use ns::{NamespaceKind, effective_ids, enter, leave, netns_cookie};
-pub(crate) use sched::{affinity, clock_of_thread, current_thread, monotonic, pin, sleep_until};
+pub(crate) use notice::{next_error, wait_for};
+pub(crate) use ns::{NamespaceKind, effective_ids, enter, leave, netns_cookie, open_files, set_open_files};
+pub(crate) use sched::{affinity, clock_of_thread, current_cpu, current_thread, monotonic, pin, sleep_until};
 
 use std::io;
 

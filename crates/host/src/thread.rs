@@ -176,6 +176,32 @@ pub fn pin_current(cpus: &CpuList) -> Result<()> {
     }))
 }
 
+/// The CPU the calling thread runs on at this moment; it may be another one a moment later, unless the thread is
+/// pinned.
+pub fn current_cpu() -> Result<u32> {
+    sys::current_cpu().named("read the CPU of", || "this thread".into())
+}
+
+/// The NUMA node of a CPU; `None` where the kernel knows no nodes, or no such CPU.
+#[must_use]
+pub fn numa_node(cpu: u32) -> Option<u32> {
+    let mut entries = fs::read_dir(format!("/sys/devices/system/cpu/cpu{cpu}")).ok()?;
+    entries.find_map(|entry| node_of(entry.ok()?.file_name().to_str()?))
+}
+
+/// The node a link such as `node0` stands for.
+fn node_of(name: &str) -> Option<u32> {
+    name.strip_prefix("node")?.parse().ok()
+}
+
+/// How many NUMA nodes are online; `None` where the kernel knows no nodes.
+#[must_use]
+pub fn numa_nodes() -> Option<usize> {
+    let list: CpuList = fs::read_to_string("/sys/devices/system/node/online").ok()?.trim().parse().ok()?;
+    // The kernel writes nodes as it writes CPUs.
+    Some(list.cpus().len())
+}
+
 /// The CPUs the calling thread may run on.
 pub fn affinity_of_current() -> Result<CpuList> {
     Ok(sys::affinity().named("read the CPUs of", || "this thread".into())?.into_iter().collect())
@@ -227,6 +253,31 @@ mod tests {
                 }
             });
         });
+    }
+
+    #[test]
+    fn a_pinned_thread_runs_on_its_cpu_and_every_cpu_online_has_a_node_or_none_has() {
+        let nodes: Vec<Option<u32>> = std::thread::scope(|scope| {
+            let pinned = scope.spawn(|| {
+                let cpus = affinity_of_current().expect("affinity");
+                let of = |&cpu: &u32| {
+                    pin_current(&[cpu].into_iter().collect()).expect("pin");
+                    assert_eq!(current_cpu().expect("cpu"), cpu);
+                    numa_node(cpu)
+                };
+                cpus.cpus().iter().map(of).collect()
+            });
+            pinned.join().expect("no panic")
+        });
+        match numa_nodes() {
+            Some(count) => assert!(count >= 1 && nodes.iter().all(Option::is_some), "{count}: {nodes:?}"),
+            None => assert!(nodes.iter().all(Option::is_none), "{nodes:?}"),
+        }
+        assert_eq!(numa_node(8191), None, "CPU 8191 is not there");
+        assert_eq!(
+            ["node0", "node12", "node", "nodes", "power"].map(node_of),
+            [Some(0), Some(12), None, None, None]
+        );
     }
 
     #[test]

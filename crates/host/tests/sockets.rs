@@ -71,21 +71,21 @@ fn effective_options_are_read_back() {
     };
     let (client, server) = pair(&requested);
     let facts = SocketFacts::read(client.as_fd(), &requested).expect("facts");
-    assert!(facts.nodelay);
-    assert_eq!(facts.cc, "reno");
-    assert!(facts.mss >= 1000, "{facts:?}");
+    assert_eq!((facts.nodelay, facts.cc.as_deref()), (Some(true), Some("reno")));
+    assert!(facts.mss.expect("TCP has one") >= 1000, "{facts:?}");
+    assert_eq!(facts.path_mtu, None);
     assert_eq!(
         (facts.local, facts.peer),
         (client.local_addr().expect("local"), client.peer_addr().expect("peer"))
     );
     assert_eq!(
-        SocketFacts::read(server.as_fd(), &requested).expect("facts").cc,
-        "reno",
+        SocketFacts::read(server.as_fd(), &requested).expect("facts").cc.as_deref(),
+        Some("reno"),
         "inherited by accept"
     );
     socket::set_user_timeout(&server, Duration::from_secs(3)).expect("user timeout");
     let plain = pair(&Requested::default()).0;
-    assert!(!SocketFacts::read(plain.as_fd(), &Requested::default()).expect("facts").nodelay);
+    assert_eq!(SocketFacts::read(plain.as_fd(), &Requested::default()).expect("facts").nodelay, Some(false));
 }
 
 #[test]

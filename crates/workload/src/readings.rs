@@ -409,7 +409,7 @@ fn doubts(spec: &StreamSpec, outcome: &RunOutcome) -> Vec<Doubt> {
             format!("worker threads of the {} may move between CPUs", free.join(" and the ")),
         ));
     }
-    let cc = sender.flows.first().and_then(|flow| flow.socket.as_ref()).map(|socket| socket.cc.as_str());
+    let cc = sender.flows.first().and_then(|flow| flow.socket.as_ref()?.cc.as_deref());
     if outcome.shared_host() && cc.is_some_and(|cc| cc.starts_with("bbr")) {
         doubts.push(Doubt::new(DoubtId::PacingCc, "the sender's congestion control is bbr"));
     }

@@ -255,6 +255,7 @@ impl StreamSpec {
             mss: self.mss,
             tos: self.tos,
             user_timeout: Some(DATA_TIMEOUT),
+            ..Requested::default()
         }
     }
 

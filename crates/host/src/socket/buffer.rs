@@ -25,6 +25,11 @@ impl PageBuffer {
         Ok(Self(mapping))
     }
 
+    /// The memory itself.
+    pub(super) fn into_mapping(self) -> Mapping {
+        self.0
+    }
+
     /// The length.
     #[must_use]
     #[inline]

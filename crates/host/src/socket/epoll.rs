@@ -1,4 +1,4 @@
-//! Waiting for many sockets at once: epoll(7), level-triggered.
+//! Waiting for sockets: for many at once by epoll(7), level-triggered, for one by poll(2).
 
 use std::io;
 use std::ops::BitOr;
@@ -40,6 +40,16 @@ pub struct Event {
     pub writable: bool,
     /// The connection has failed or is closed in both directions.
     pub closed: bool,
+}
+
+/// Waits until a read of `fd` would not: for data, a connection, the end or an error; false where `timeout` passed or a
+/// signal came first.
+#[inline]
+pub fn await_readable(fd: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
+    match sys::wait_for(fd, libc::POLLIN, timeout) {
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+        other => other,
+    }
 }
 
 /// A set of descriptors and the room for their events.

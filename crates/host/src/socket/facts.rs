@@ -9,13 +9,13 @@ use std::os::fd::BorrowedFd;
 
 use haul_stats::ByteCount;
 use serde::{Deserialize, Serialize};
-use socket2::{SockAddr, SockRef};
+use socket2::{SockAddr, SockRef, Type};
 
-use super::Requested;
+use super::{Requested, udp};
 use crate::error::{HostError, Named as _, Result};
 use crate::sys;
 
-/// The effective options of a connected socket.
+/// The effective options of a connected socket, TCP or UDP.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketFacts {
     /// The send buffer as the kernel accounts it: twice what was asked for, or the present autotuned size.
@@ -26,12 +26,15 @@ pub struct SocketFacts {
     pub sndbuf_autotuned: bool,
     /// Whether the kernel adapts the receive buffer itself.
     pub rcvbuf_autotuned: bool,
-    /// The largest segment sent, in bytes of payload.
-    pub mss: u32,
-    /// The congestion control.
-    pub cc: String,
-    /// Whether small messages are sent at once.
-    pub nodelay: bool,
+    /// The largest segment sent, in bytes of payload; `None` for UDP.
+    pub mss: Option<u32>,
+    /// The congestion control; `None` for UDP, which has none.
+    pub cc: Option<String>,
+    /// Whether small messages are sent at once; `None` for UDP, where all are.
+    pub nodelay: Option<bool>,
+    /// UDP: the largest packet that reaches the peer in one piece, as far as is known. TCP's is in [`TcpFacts::pmtu`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_mtu: Option<u32>,
     /// Type of service or traffic class of the packets; `None` where it cannot be read.
     pub tos: Option<u8>,
     /// This end's address.
@@ -54,11 +57,13 @@ pub struct Clamp {
 }
 
 impl SocketFacts {
-    /// Reads the options of a connected TCP socket. `requested` tells which buffers were fixed on kernels before 5.14,
-    /// which do not say so themselves.
+    /// Reads the options of a connected TCP or UDP socket. `requested` tells which buffers were fixed on kernels before
+    /// 5.14, which do not say so themselves.
     pub fn read(socket: BorrowedFd<'_>, requested: &Requested) -> Result<Self> {
         let options = SockRef::from(&socket);
-        let object = || "a TCP socket".to_owned();
+        let kind = options.r#type().named("read the type of", || "a socket".into())?;
+        let tcp = kind == Type::STREAM;
+        let object = || if tcp { "a TCP socket" } else { "a UDP socket" }.to_owned();
         let (sndbuf_fixed, rcvbuf_fixed) = match sys::buffer_locks(socket) {
             Ok(fixed) => fixed,
             Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
@@ -76,19 +81,29 @@ impl SocketFacts {
         let peer = address(options.peer_addr().named("read the peer's address of", object)?)?;
         // An IPv6 socket that carries IPv4 sends with the IPv4 option.
         let tos = if peer.is_ipv6() && !is_mapped(peer) { options.tclass_v6() } else { options.tos_v4() };
-        let cc = options.tcp_congestion().named("read the congestion control of", object)?;
-        Ok(Self {
+        let mut facts = Self {
             sndbuf: ByteCount(options.send_buffer_size().named("read the send buffer of", object)? as u64),
             rcvbuf: ByteCount(options.recv_buffer_size().named("read the receive buffer of", object)? as u64),
-            sndbuf_autotuned: !sndbuf_fixed,
-            rcvbuf_autotuned: !rcvbuf_fixed,
-            mss: options.tcp_mss().named("read the segment size of", object)?,
-            cc: String::from_utf8_lossy(&cc).trim_end_matches('\0').to_owned(),
-            nodelay: options.tcp_nodelay().named("read TCP_NODELAY of", object)?,
+            // UDP's buffers are as large as they were at the start.
+            sndbuf_autotuned: tcp && !sndbuf_fixed,
+            rcvbuf_autotuned: tcp && !rcvbuf_fixed,
+            mss: None,
+            cc: None,
+            nodelay: None,
+            path_mtu: None,
             local: address(options.local_addr().named("read the local address of", object)?)?,
             peer,
             tos: tos.ok().and_then(|tos| u8::try_from(tos).ok()),
-        })
+        };
+        if tcp {
+            let cc = options.tcp_congestion().named("read the congestion control of", object)?;
+            facts.mss = Some(options.tcp_mss().named("read the segment size of", object)?);
+            facts.cc = Some(String::from_utf8_lossy(&cc).trim_end_matches('\0').to_owned());
+            facts.nodelay = Some(options.tcp_nodelay().named("read TCP_NODELAY of", object)?);
+        } else {
+            facts.path_mtu = Some(udp::path_mtu(socket)?);
+        }
+        Ok(facts)
     }
 
     /// The buffers that came out smaller than requested.

@@ -79,7 +79,7 @@ pub fn completion(fd: BorrowedFd<'_>) -> io::Result<Option<Completed>> {
 
 /// Waits for a notice, or for the socket to fail; false where `timeout` passed or a signal came first.
 pub fn await_notice(fd: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
-    match sys::wait_for_error(fd, timeout) {
+    match sys::wait_for(fd, 0, timeout) {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),
         other => other,
     }

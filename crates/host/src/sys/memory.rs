@@ -36,6 +36,11 @@ impl Mapping {
         Ok(mapping)
     }
 
+    /// Where it begins; it stays there when the value moves.
+    pub(super) fn start(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
     /// The bytes.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
-use super::{check, check_length, length_of};
+use super::{check, check_length};
 
 /// `send(2)`.
 #[inline]
@@ -26,10 +26,32 @@ pub(crate) fn set_option(
     name: libc::c_int,
     value: libc::c_int,
 ) -> io::Result<()> {
-    let from = (&raw const value).cast();
-    // SAFETY: the kernel reads `length_of::<c_int>()` bytes from `value`, which outlives the call.
-    check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, from, length_of::<libc::c_int>()) })
-        .map(drop)
+    set_option_bytes(fd, level, name, &value.to_ne_bytes())
+}
+
+/// Sets a socket option.
+#[inline]
+pub(crate) fn set_option_bytes(
+    fd: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: &[u8],
+) -> io::Result<()> {
+    let length = libc::socklen_t::try_from(value.len()).unwrap_or(libc::socklen_t::MAX);
+    let from = value.as_ptr().cast();
+    // SAFETY: the kernel reads value.len() bytes from `value`; setting an option writes to no memory of ours.
+    check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, from, length) }).map(drop)
+}
+
+/// Reads a socket option that is one int.
+pub(crate) fn int_option(
+    fd: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+) -> io::Result<libc::c_int> {
+    let mut word = [0; 4];
+    option(fd, level, name, &mut word)?;
+    Ok(libc::c_int::from_ne_bytes(word))
 }
 
 /// Reads a socket option into `value` and returns how many bytes of it the kernel knows.
@@ -45,6 +67,16 @@ fn option(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: &mut
 /// Fills `buffer` with the kernel's `struct tcp_info` and returns its length there.
 pub(crate) fn tcp_info(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     option(fd, libc::IPPROTO_TCP, libc::TCP_INFO, buffer)
+}
+
+/// The words of `SO_MEMINFO` this kernel has, by their number in `enum` `SK_MEMINFO_*` of
+/// `include/uapi/linux/sock_diag.h`.
+pub(crate) fn memory_info(fd: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+    // More than the nine of today.
+    let mut bytes = [0; 64];
+    let length = option(fd, libc::SOL_SOCKET, libc::SO_MEMINFO, &mut bytes)?;
+    let words = bytes[..length].chunks_exact(4);
+    Ok(words.filter_map(|word| word.first_chunk().map(|word| u32::from_ne_bytes(*word))).collect())
 }
 
 /// Whether the send and the receive buffer were fixed by the application; kernels before 5.14 do not tell.

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::time::Duration;
 
-use super::{check, check_length};
+use super::{check, check_length, control};
 
 /// Room for a control message: `struct cmsghdr`, `struct sock_extended_err` and an IPv6 address are 16 + 16 + 28 bytes.
 #[repr(C, align(8))]
@@ -36,29 +36,22 @@ pub(crate) fn next_error(fd: BorrowedFd<'_>) -> io::Result<Option<ExtendedError>
     Ok(extended_error(filled))
 }
 
-/// Reads the first control message: a length of one machine word, level and type of 32 bits each, then the data.
+/// The error among the control messages.
 fn extended_error(control: &[u8]) -> Option<ExtendedError> {
-    const HEADER: usize = size_of::<libc::cmsghdr>();
-    const LEVEL: usize = size_of::<usize>();
-    let word = |at: usize| Some(u32::from_ne_bytes(*control.get(at..)?.first_chunk::<4>()?));
-    let byte = |at: usize| control.get(at).copied();
-    let kind = (word(LEVEL)?.cast_signed(), word(LEVEL + 4)?.cast_signed());
-    if kind != (libc::SOL_IP, libc::IP_RECVERR) && kind != (libc::SOL_IPV6, libc::IPV6_RECVERR) {
-        return None;
-    }
-    Some(ExtendedError {
-        errno: word(HEADER)?,
-        origin: byte(HEADER + 4)?,
-        code: byte(HEADER + 6)?,
-        info: word(HEADER + 8)?,
-        data: word(HEADER + 12)?,
-    })
+    let kinds = [(libc::SOL_IP, libc::IP_RECVERR), (libc::SOL_IPV6, libc::IPV6_RECVERR)];
+    let message =
+        control::messages(control).find(|message| kinds.contains(&(message.level, message.kind)))?;
+    let word = |at: usize| Some(u32::from_ne_bytes(*message.data.get(at..)?.first_chunk::<4>()?));
+    let byte = |at: usize| message.data.get(at).copied();
+    Some(ExtendedError { errno: word(0)?, origin: byte(4)?, code: byte(6)?, info: word(8)?, data: word(12)? })
 }
 
-/// Waits until the socket has an error or an entry in its error queue, which poll(2) reports unasked.
-pub(crate) fn wait_for_error(fd: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
-    let timeout_ms = libc::c_int::try_from(timeout.as_millis()).unwrap_or(libc::c_int::MAX);
-    let mut one = libc::pollfd { fd: fd.as_raw_fd(), events: 0, revents: 0 };
+/// Waits until one of `events` comes, an error or the end, which poll(2) reports unasked; false where `timeout`,
+/// rounded up to milliseconds, passed first.
+pub(crate) fn wait_for(fd: BorrowedFd<'_>, events: libc::c_short, timeout: Duration) -> io::Result<bool> {
+    let timeout_ms =
+        libc::c_int::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(libc::c_int::MAX);
+    let mut one = libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
     // SAFETY: `one` is a single pollfd, as the count says, and outlives the call.
     let ready = check(unsafe { libc::poll(&raw mut one, 1, timeout_ms) })?;
     Ok(ready > 0)
@@ -70,7 +63,8 @@ mod tests {
 
     #[test]
     fn a_completion_is_read_from_its_place_in_the_control_message() {
-        let mut control = vec![0; 16];
+        let mut control = 32_usize.to_ne_bytes().to_vec();
+        control.resize(16, 0);
         control[8..12].copy_from_slice(&libc::SOL_IP.to_ne_bytes());
         control[12..16].copy_from_slice(&libc::IP_RECVERR.to_ne_bytes());
         control.extend([0, 0, 0, 0, 5, 0, 1, 0]);

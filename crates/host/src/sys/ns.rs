@@ -1,4 +1,4 @@
-//! Namespaces and identities.
+//! Namespaces, identities and limits of this process.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
@@ -61,4 +61,19 @@ pub(crate) fn effective_ids() -> (u32, u32) {
     // SAFETY: getegid has no arguments and cannot fail.
     let group = unsafe { libc::getegid() };
     (user, group)
+}
+
+/// How many files this process may have open, and how far it may raise that itself.
+pub(crate) fn open_files() -> io::Result<(u64, u64)> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel fills in `limit`, which outlives the call.
+    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
+    Ok((limit.rlim_cur, limit.rlim_max))
+}
+
+/// Sets both.
+pub(crate) fn set_open_files(soft: u64, hard: u64) -> io::Result<()> {
+    let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
+    // SAFETY: the kernel reads `limit`, which outlives the call.
+    check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }).map(drop)
 }

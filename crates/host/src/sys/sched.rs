@@ -52,6 +52,14 @@ pub(crate) fn current_thread() -> i32 {
     unsafe { libc::gettid() }
 }
 
+/// The CPU the calling thread runs on at this moment.
+#[inline]
+pub(crate) fn current_cpu() -> io::Result<u32> {
+    // SAFETY: sched_getcpu takes no arguments.
+    let cpu = check(unsafe { libc::sched_getcpu() })?;
+    Ok(cpu.unsigned_abs())
+}
+
 /// Bits of a CPU set as long as the largest the kernel can be built for (`CONFIG_NR_CPUS` ≤ 8192).
 const CPU_WORDS: usize = 8192 / 64;
 

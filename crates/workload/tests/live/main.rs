@@ -106,7 +106,7 @@ fn effective_options_are_read_back_at_both_ends() {
     let outcome = run(&mut session, &spec);
     for end in [&outcome.client, &outcome.server] {
         let socket = end.flows[0].socket.as_ref().expect("facts");
-        assert_eq!((socket.cc.as_str(), socket.nodelay), ("reno", true));
+        assert_eq!((socket.cc.as_deref(), socket.nodelay), (Some("reno"), Some(true)));
         assert!(!socket.sndbuf_autotuned && !socket.rcvbuf_autotuned);
         assert!(socket.sndbuf < ByteCount(128 << 20), "64 MiB were granted: raise what the test asks for");
         assert_eq!(socket.rcvbuf, ByteCount(64 << 10), "the kernel doubles what it is given");
