@@ -4,8 +4,10 @@
 //! look at it per hundred steps, buffers and files written beforehand and never again. The calls are those of `haul-host`,
 //! one system call each.
 
+mod crr;
 mod rr;
 mod stream;
+mod udp;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -31,6 +33,23 @@ pub(crate) enum Part {
         #[arg(long, value_enum, default_value_t = stream::How::Write)]
         how: stream::How,
     },
+    /// Takes datagrams
+    #[command(name = "bare-udp-receive", hide = true)]
+    UdpReceive {
+        listen: SocketAddr,
+        #[arg(long, value_enum, default_value_t = udp::Taking::Single)]
+        how: udp::Taking,
+    },
+    /// Sends datagrams
+    #[command(name = "bare-udp-send", hide = true)]
+    UdpSend {
+        to: SocketAddr,
+        seconds: f64,
+        #[arg(long)]
+        message: u16,
+        #[arg(long, value_enum, default_value_t = udp::Giving::Single)]
+        how: udp::Giving,
+    },
     /// Answers a byte with a byte
     #[command(name = "bare-rr-serve", hide = true)]
     RrServe {
@@ -46,6 +65,18 @@ pub(crate) enum Part {
         #[command(flatten)]
         how: rr::How,
     },
+    /// Answers a byte on each connection
+    #[command(name = "bare-crr-serve", hide = true)]
+    CrrServe { listen: SocketAddr },
+    /// Makes a connection for each byte
+    #[command(name = "bare-crr-ask", hide = true)]
+    CrrAsk {
+        to: SocketAddr,
+        seconds: f64,
+        /// Close with a reset
+        #[arg(long)]
+        reset: bool,
+    },
 }
 
 /// Runs one end.
@@ -60,8 +91,12 @@ pub(crate) fn run(part: Part) -> Result<()> {
     match part {
         Part::Receive { listen, discard } => stream::receive(listen, discard),
         Part::Send { to, seconds, how } => stream::send(to, length(seconds), how),
+        Part::UdpReceive { listen, how } => udp::receive(listen, how),
+        Part::UdpSend { to, seconds, message, how } => udp::send(to, length(seconds), message, how),
         Part::RrServe { listen, how } => rr::serve(listen, &how),
         Part::RrAsk { to, seconds, how } => rr::ask(to, length(seconds), &how),
+        Part::CrrServe { listen } => crr::serve(listen),
+        Part::CrrAsk { to, seconds, reset } => crr::ask(to, length(seconds), reset),
     }
 }
 

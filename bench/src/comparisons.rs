@@ -1,10 +1,12 @@
 //! What is compared: a list of names, and behind each the tables it runs.
 
+mod crr;
 mod modes;
 mod overhead;
 mod rr;
 mod rr_many;
 mod stream;
+mod udp;
 
 use anyhow::Result;
 
@@ -45,6 +47,11 @@ pub(crate) const ALL: &[Comparison] = &[
         body: Body::Tables(modes::tables),
     },
     Comparison {
+        name: "udp",
+        about: "datagrams one by one, in batches, cut up and joined by the kernel: haul, bare loops, iperf3",
+        body: Body::Tables(udp::tables),
+    },
+    Comparison {
         name: "rr",
         about: "one byte there and back, TCP and UDP, on one CPU and two: haul, bare loops, qperf, sockperf",
         body: Body::Tables(rr::tables),
@@ -53,6 +60,11 @@ pub(crate) const ALL: &[Comparison] = &[
         name: "rr-many",
         about: "the same with 200 flows, placed and not, and the cost of 1 to 5000 flows: haul, bare loops",
         body: Body::Tables(rr_many::tables),
+    },
+    Comparison {
+        name: "crr",
+        about: "a connection for each byte there and back, closed in order or reset: haul, bare loops",
+        body: Body::Tables(crr::tables),
     },
 ];
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
+use haul_host::privilege;
 use haul_host::socket::{self, Epoll, Flags, Interest, Requested};
 
 use super::repeat;
@@ -104,6 +105,7 @@ fn ask_one(fd: BorrowedFd<'_>, length: Duration, spin: bool) -> Result<f64> {
 const EVENTS: usize = 256;
 
 fn answer_many(listener: &TcpListener, flows: usize) -> Result<()> {
+    privilege::raise_open_files()?;
     let mut streams: Vec<Option<TcpStream>> = Vec::new();
     for _ in 0..flows {
         streams.push(Some(listener.accept().context("cannot accept")?.0));
@@ -129,6 +131,7 @@ fn answer_many(listener: &TcpListener, flows: usize) -> Result<()> {
 }
 
 fn ask_many(to: SocketAddr, flows: usize, length: Duration) -> Result<f64> {
+    privilege::raise_open_files()?;
     let streams = (0..flows).map(|_| connect(to)).collect::<Result<Vec<_>>>()?;
     let mut epoll = watch(&streams)?;
     let start = Instant::now();
