@@ -23,7 +23,7 @@ fn bare(name: &str, flows: u32) -> Row {
 fn placed() -> Table {
     const TITLE: &str = "TCP, one byte there and back, 200 flows";
     Table::new(TITLE, Counts::Transactions)
-        .row(haul("haul", 200, ""))
+        .row(haul("haul", 200, "--threads 1"))
         .row(haul("haul, 2 threads", 200, "--threads 2"))
         .row(haul("haul --placement pair", 200, "--threads 2 --placement pair"))
         .row(bare("bare epoll loops", 200))
