@@ -26,6 +26,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
+use haul_host::probe::cpu::HostCpu;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 
@@ -117,6 +118,9 @@ fn run(args: &Args, chosen: &[&Comparison]) -> Result<ExitCode> {
     // Where not even a lab can be built, no row has to say so.
     bench::build_lab(true)?;
     let bench = Bench { own, haul, payload: args.payload.clone(), times, hurried: args.quick };
+    if !args.quick {
+        println!("CPUs busy with other things before the first run: {:.1} %", others()?);
+    }
     let mut random = SmallRng::seed_from_u64(1);
     let mut sum = Sum::default();
     for comparison in chosen {
@@ -134,5 +138,19 @@ fn run(args: &Args, chosen: &[&Comparison]) -> Result<ExitCode> {
             sum.broken(comparison.name, &error);
         }
     }
+    if !args.quick {
+        println!("\nCPUs busy with other things after the last run: {:.1} %", others()?);
+    }
     Ok(if sum.end() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The share of the CPUs that is busy while nothing is measured. CPU time is counted for the whole host: what others use is
+/// in every figure, and a few per cent of it are in every ratio.
+fn others() -> Result<f64> {
+    const LOOK: Duration = Duration::from_secs(1);
+    let before = HostCpu::read()?;
+    std::thread::sleep(LOOK);
+    let used = HostCpu::read()?.since(&before);
+    let all = used.elapsed.as_secs_f64() * f64::from(used.ncpu);
+    Ok(1e2 * used.busy.as_secs_f64() / all)
 }
