@@ -37,6 +37,8 @@ pub(crate) enum Part {
     #[command(name = "bare-udp-receive", hide = true)]
     UdpReceive {
         listen: SocketAddr,
+        #[arg(long)]
+        message: u16,
         #[arg(long, value_enum, default_value_t = udp::Taking::Single)]
         how: udp::Taking,
     },
@@ -91,7 +93,7 @@ pub(crate) fn run(part: Part) -> Result<()> {
     match part {
         Part::Receive { listen, discard } => stream::receive(listen, discard),
         Part::Send { to, seconds, how } => stream::send(to, length(seconds), how),
-        Part::UdpReceive { listen, how } => udp::receive(listen, how),
+        Part::UdpReceive { listen, message, how } => udp::receive(listen, message, how),
         Part::UdpSend { to, seconds, message, how } => udp::send(to, length(seconds), message, how),
         Part::RrServe { listen, how } => rr::serve(listen, &how),
         Part::RrAsk { to, seconds, how } => rr::ask(to, length(seconds), &how),

@@ -34,28 +34,35 @@ pub(crate) enum Giving {
     Segment,
 }
 
-/// Datagrams in one call, and what the kernel cuts up at once on every version that can (`UDP_MAX_SEGMENTS`).
+/// Datagrams in one call.
 const BATCH: usize = 64;
+
+/// The most that the kernel cuts up at once, `UDP_MAX_SEGMENTS` of include/linux/udp.h, and what it was before Linux 6.9.
+const SEGMENTS: usize = 128;
+const OLD_SEGMENTS: usize = 64;
 
 /// The most that one send may hand over.
 const MOST: usize = 65_507;
 
 /// Takes what comes until this process is killed.
-pub(super) fn receive(listen: SocketAddr, how: Taking) -> Result<()> {
+pub(super) fn receive(listen: SocketAddr, message: u16, how: Taking) -> Result<()> {
     let socket = udp::bind(listen, &Requested::default())?;
-    let fd = socket.as_fd();
-    let mut buffer = PageBuffer::new(ByteCount(1 << 16))?;
+    let (fd, size) = (socket.as_fd(), u64::from(message));
     match how {
-        Taking::Single => loop {
-            socket::recv(fd, buffer.at_mut(0), Flags::NONE)?;
-        },
+        Taking::Single => {
+            let mut buffer = PageBuffer::new(ByteCount(size))?;
+            loop {
+                socket::recv(fd, buffer.at_mut(0), Flags::NONE)?;
+            }
+        }
         Taking::Batch => {
-            let mut batch = RecvBatch::new(BATCH, 2048)?;
+            let mut batch = RecvBatch::new(BATCH, message.into())?;
             loop {
                 batch.recv(fd, Flags::WAITFORONE)?;
             }
         }
         Taking::Joined => {
+            let mut buffer = PageBuffer::new(ByteCount(1 << 16))?;
             udp::set_gro(fd)?;
             loop {
                 udp::recv_segments(fd, buffer.at_mut(0), Flags::NONE)?;
@@ -70,13 +77,18 @@ pub(super) fn send(to: SocketAddr, length: Duration, message: u16, how: Giving) 
     socket.connect(to).context("cannot address the bare receiver")?;
     let (fd, size) = (socket.as_fd(), usize::from(message));
     let sent = match how {
-        Giving::Single | Giving::Segment => {
-            let mut bytes = size;
-            if how == Giving::Segment {
-                udp::set_segment(fd, message)?;
-                bytes = size * (MOST / size).clamp(1, BATCH);
+        Giving::Single => {
+            let buffer = PageBuffer::new(ByteCount(size as u64))?;
+            repeat(length, || Ok(socket::send(fd, buffer.at(0)).map(drop)?))
+        }
+        Giving::Segment => {
+            udp::set_segment(fd, message)?;
+            let train =
+                |most: usize| PageBuffer::new(ByteCount((size * (MOST / size).clamp(1, most)) as u64));
+            let mut buffer = train(SEGMENTS)?;
+            if socket::send(fd, buffer.at(0)).is_err() {
+                buffer = train(OLD_SEGMENTS)?;
             }
-            let buffer = PageBuffer::new(ByteCount(bytes as u64))?;
             repeat(length, || Ok(socket::send(fd, buffer.at(0)).map(drop)?))
         }
         Giving::Batch => {

@@ -21,8 +21,8 @@ fn table(size: u32, place: Place) -> Table {
         Row::haul(name, "stream", &options, "packet_rate").at(place)
     };
     let bare = |name: &str, receive: &str, send: &str| {
-        let send = format!("--message {size} {send}");
-        Row::bare(name, ("bare-udp-receive", receive), ("bare-udp-send", &send)).at(place)
+        let [receive, send] = [receive, send].map(|how| format!("--message {size} {how}"));
+        Row::bare(name, ("bare-udp-receive", &receive), ("bare-udp-send", &send)).at(place)
     };
     let iperf3 = format!("iperf3 -c {{host}} -p {{port}} -u -b 0 -t {{whole}} -l {size}");
     Table::new(title, Counts::Datagrams)
@@ -31,11 +31,14 @@ fn table(size: u32, place: Place) -> Table {
         .row(haul("haul --segment", "--segment"))
         .row(bare("bare send, recv", "", ""))
         .row(bare("bare sendmmsg, recvmmsg", "--how batch", "--how batch"))
+        .row(bare("bare UDP_SEGMENT, recv", "", "--how segment"))
         .row(bare("bare UDP_SEGMENT, recvmmsg", "--how batch", "--how segment"))
         .row(Row::new("iperf3 -u", "iperf3 -s -1 -p {port}", iperf3).at(place))
         .like("haul", "bare send, recv")
         .like("haul --batch 64", "bare sendmmsg, recvmmsg")
-        .like("haul --segment", "bare UDP_SEGMENT, recvmmsg")
+        .like("haul --segment", "bare UDP_SEGMENT, recv")
+        // What haul would gain by receiving trains in batches.
+        .ratio("haul --segment", &["bare UDP_SEGMENT, recvmmsg"], None, None)
         .ratio("haul", &["iperf3 -u"], Some(1.05), None)
         .ratio("haul --segment", &["iperf3 -u"], Some(3.0), None)
 }
@@ -45,13 +48,9 @@ fn joined(size: u32) -> Table {
     let title =
         format!("UDP, datagrams of {size} bytes that stay joined all the way, {}", Place::Anywhere.text());
     let options = format!("--udp --message {size} --segment --gro");
-    let send = format!("--message {size} --how segment");
+    let [receive, send] = ["joined", "segment"].map(|how| format!("--message {size} --how {how}"));
     Table::new(title, Counts::JoinedDatagrams)
         .row(Row::haul("haul --segment --gro", "stream", &options, "throughput"))
-        .row(Row::bare(
-            "bare UDP_SEGMENT, UDP_GRO",
-            ("bare-udp-receive", "--how joined"),
-            ("bare-udp-send", &send),
-        ))
+        .row(Row::bare("bare UDP_SEGMENT, UDP_GRO", ("bare-udp-receive", &receive), ("bare-udp-send", &send)))
         .like("haul --segment --gro", "bare UDP_SEGMENT, UDP_GRO")
 }
