@@ -82,7 +82,7 @@ pub(super) fn send(to: SocketAddr, length: Duration, how: How) -> Result<()> {
 fn zerocopy(stream: &TcpStream, length: Duration) -> Result<f64> {
     const MOST: u64 = 64;
     const LOOK_EVERY: u64 = 4;
-    socket::enable_zerocopy(stream)?;
+    socket::enable_zerocopy(stream.as_fd())?;
     let to = stream.as_fd();
     let mut buffer = PageBuffer::new(ByteCount(MESSAGE as u64))?;
     buffer.at_mut(0).fill(1);
