@@ -16,7 +16,7 @@ use std::time::Duration;
 use haul_host::clock;
 use haul_host::probe::cpu::HostCpu;
 use haul_host::socket::{self, Requested, SocketFacts, TcpFacts};
-use haul_host::thread::{self, ThreadTime};
+use haul_host::thread::{self, CpuList, ThreadTime};
 use haul_stats::MonoNanos;
 
 use crate::engine::{Crew, Engine, Manner};
@@ -395,9 +395,10 @@ impl End {
                 let used = at(&self.opening, index)
                     .and_then(|then| at(&self.closing, index).map(|now: ThreadTime| now.since(then)));
                 let affinity = worker.affinity.as_ref().ok().cloned();
+                let node = affinity.as_ref().and_then(node_of);
                 match used {
-                    Ok(cpu) => ThreadReport { cpu: Some(cpu), reason: None, affinity },
-                    Err(reason) => ThreadReport { cpu: None, reason: Some(reason), affinity },
+                    Ok(cpu) => ThreadReport { cpu: Some(cpu), reason: None, affinity, node },
+                    Err(reason) => ThreadReport { cpu: None, reason: Some(reason), affinity, node },
                 }
             })
             .collect()
@@ -452,6 +453,13 @@ fn by_arrival(crew: Crew<'_>) -> Result<Crew<'_>> {
     });
     let lanes = Some(lanes.collect());
     Ok(Crew { lanes, threads: u32::try_from(cpus.cpus().len()).ok(), pin: Some(cpus), ..crew })
+}
+
+/// The NUMA node that all of these CPUs belong to.
+fn node_of(cpus: &CpuList) -> Option<u32> {
+    let mut nodes = cpus.cpus().iter().map(|&cpu| thread::numa_node(cpu));
+    let first = nodes.next()??;
+    nodes.all(|node| node == Some(first)).then_some(first)
 }
 
 fn retransmits(engine: &Engine) -> Vec<Option<u64>> {

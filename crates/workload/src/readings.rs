@@ -320,6 +320,7 @@ pub fn effective(spec: &RunSpec, outcome: &RunOutcome) -> serde_json::Value {
             "threads": report.threads.len(),
             "zerocopy": report.zerocopy(),
             "affinity": report.threads.iter().map(|thread| thread.affinity.clone()).collect::<Vec<_>>(),
+            "numa_nodes": report.threads.iter().map(|thread| thread.node).collect::<Vec<_>>(),
         })
     };
     json!({

@@ -70,6 +70,8 @@ pub struct ThreadReport {
     pub reason: Option<String>,
     /// The CPUs it was allowed to run on, read back.
     pub affinity: Option<CpuList>,
+    /// The NUMA node that all of them belong to; `None` where they do not, or the kernel knows of none.
+    pub node: Option<u32>,
 }
 
 /// One slice of the window.
@@ -396,6 +398,7 @@ mod tests {
                         cpu: Some(ThreadTime { total, user: total, system: total }),
                         reason: None,
                         affinity: None,
+                        node: None,
                     })
                     .collect(),
                 drained,
