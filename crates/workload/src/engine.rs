@@ -241,6 +241,7 @@ pub(crate) struct Engine {
     gate: Arc<Gate>,
     dismissal: Arc<Dismissal>,
     stop: Arc<AtomicBool>,
+    hung_up: Arc<AtomicBool>,
     ends: mpsc::Receiver<FlowEnd>,
     bell: UnixStream,
     ended: Vec<FlowEnd>,
@@ -279,6 +280,7 @@ impl Engine {
             gate,
             dismissal: Arc::default(),
             stop,
+            hung_up: Arc::default(),
             ends,
             bell,
             ended: Vec::new(),
@@ -303,6 +305,7 @@ impl Engine {
             let (gate, stop, ends, ready) =
                 (Arc::clone(&engine.gate), Arc::clone(&engine.stop), ends_tx.clone(), ready_tx.clone());
             let (bell, work, bucket) = (Arc::clone(&ring), Arc::clone(&work), bucket.cloned());
+            let hung_up = Arc::clone(&engine.hung_up);
             let cpu: Option<CpuList> = pin.as_ref().map(|pin| {
                 let cpus = pin.cpus();
                 cpus.iter().copied().skip(lane % cpus.len().max(1)).take(1).collect()
@@ -316,7 +319,8 @@ impl Engine {
                             .map(|(index, socket, counter)| {
                                 let flow = u32::try_from(index).unwrap_or(u32::MAX);
                                 let (work, bucket) = (work(Place { flow, lane })?, bucket.clone());
-                                Ok(Flow { index, socket, counter, work, bucket })
+                                let hung_up = Arc::clone(&hung_up);
+                                Ok(Flow { index, socket, counter, work, bucket, hung_up })
                             })
                             .collect::<Result<Vec<_>>>()
                     });
@@ -363,6 +367,7 @@ impl Engine {
 
     /// Ends those who follow and whose peers cannot tell them to: everything that was to come has come.
     pub(crate) fn hang_up(&self) {
+        self.hung_up.store(true, Ordering::Relaxed);
         for socket in &self.sockets {
             // A socket the peer has already reset cannot be shut down again, and need not be.
             let _ = socket::shutdown(socket.as_fd(), Shutdown::Both);

@@ -27,13 +27,23 @@ pub(super) struct Flow<W> {
     pub(super) work: W,
     /// Its pace, where it has one.
     pub(super) bucket: Option<Bucket>,
+    /// Whether its socket has been shut down from here: a call that may not wait is not told (udp(7) says nothing of it,
+    /// and Linux answers that there is nothing to read).
+    pub(super) hung_up: Arc<AtomicBool>,
 }
 
 impl<W: Work> Flow<W> {
     /// One step: what it moved is counted, and charged to the pace.
     #[inline]
     fn step(&mut self) -> io::Result<Moved> {
-        let moved = self.work.step(self.socket.as_fd())?;
+        let moved = match self.work.step(self.socket.as_fd()) {
+            Err(error)
+                if error.kind() == io::ErrorKind::WouldBlock && self.hung_up.load(Ordering::Relaxed) =>
+            {
+                Moved::End
+            }
+            stepped => stepped?,
+        };
         if let Moved::Units(units) = moved {
             self.counter.add(units);
             if let Some(bucket) = &mut self.bucket {
