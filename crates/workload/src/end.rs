@@ -23,7 +23,7 @@ use crate::engine::{Crew, Engine, Manner};
 use crate::error::Result;
 use crate::legs::Flows;
 use crate::pace::Bucket;
-use crate::recorder::Recorder;
+use crate::recorder::{Beside, Recorder};
 use crate::report::{Detail, EndReport, FlowReport, HostId, IntervalReport, Role, ThreadReport};
 use crate::spec::{Placement, RunSpec, Transport, Workload};
 use crate::{connect, datagram, exchange, stream};
@@ -63,6 +63,11 @@ pub(crate) trait Ledger: Send + fmt::Debug {
     /// The window closes, and with it the last interval.
     fn close(&mut self) {}
 
+    /// Datagrams of the window known to be missing so far.
+    fn missing(&self) -> Option<u64> {
+        None
+    }
+
     /// The flows are over: what is to be said.
     fn detail(&mut self) -> Detail {
         Detail::Plain
@@ -100,6 +105,8 @@ pub(crate) struct End {
     window: Duration,
     warmup: Duration,
     interval: Option<Duration>,
+    /// Bytes of a datagram, where those are what is moved.
+    datagram: Option<u64>,
     engine: Engine,
     recorder: Option<Recorder>,
     opening: Option<Edge>,
@@ -139,6 +146,8 @@ impl End {
             window: spec.window,
             warmup: spec.warmup,
             interval: spec.interval,
+            datagram: (spec.workload == Workload::Stream && spec.transport == Transport::Udp)
+                .then_some(spec.message.0),
             engine,
             recorder: None,
             opening: None,
@@ -173,7 +182,8 @@ impl End {
             self.opening = Some(self.edge());
             self.recorder = Some(Recorder::from_the_start(at, self.window, self.interval, flows));
         } else {
-            self.recorder = Some(Recorder::new(at, self.warmup, self.window, self.interval, flows));
+            let recorder = Recorder::new(at, self.warmup, self.window, self.interval, flows, self.datagram);
+            self.recorder = Some(recorder);
         }
         self.engine.open(at);
     }
@@ -232,13 +242,14 @@ impl End {
             let retransmits = (self.role != Role::Receiver && self.interval.is_some())
                 .then(|| retransmits(&self.engine).into_iter().sum::<Option<u64>>())
                 .flatten();
+            let beside = Beside { retransmits, missing: self.interval.and_then(|_| self.ledger.missing()) };
             // Woken so late that the flows had ended meanwhile: what follows their end is not part of the window.
             let over = |ended: &MonoNanos| self.by_amount || *ended >= recorder.closes();
             let at = ended.filter(|ended| over(ended) && *ended < now).unwrap_or(now);
             let seen = if cut {
-                recorder.cut(at, &self.units, retransmits)
+                recorder.cut(at, &self.units, beside)
             } else {
-                recorder.look(at, &self.units, retransmits)
+                recorder.look(at, &self.units, beside)
             };
             interval = seen.interval;
             if seen.opened {
@@ -324,10 +335,9 @@ impl End {
         }
         self.engine.units(&mut self.units);
         let start = MonoNanos::default();
-        let recorder = self
-            .recorder
-            .take()
-            .unwrap_or_else(|| Recorder::new(start, Duration::ZERO, Duration::ZERO, None, self.units.len()));
+        let recorder = self.recorder.take().unwrap_or_else(|| {
+            Recorder::new(start, Duration::ZERO, Duration::ZERO, None, self.units.len(), None)
+        });
         let (window_start, window_end) = recorder.window();
         let mut flows: Vec<FlowReport> = recorder
             .flows()

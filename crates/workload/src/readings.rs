@@ -97,6 +97,8 @@ pub fn of(spec: &RunSpec, outcome: &RunOutcome) -> (Vec<Reading>, Vec<Doubt>) {
 pub fn partial(own: &EndReport, reason: &str) -> Vec<Reading> {
     if own.role.leads() == own.role.counts() {
         exchange::partial(own, reason)
+    } else if own.datagrams().is_some() {
+        datagram::partial(own, reason)
     } else {
         stream::partial(own, reason)
     }
@@ -333,6 +335,7 @@ pub fn effective(spec: &RunSpec, outcome: &RunOutcome) -> serde_json::Value {
         "recv_with": spec.recv_with,
         "send_offset_bytes": spec.send_offset,
         "recv_offset_bytes": spec.recv_offset,
+        "datagrams": datagram::effective(spec, outcome),
         "rate": spec.rate.map(|rate| json!({
             "requested": rate,
             "achieved": finite(outcome.sender().window_units() as f64 * 8.0 / outcome.sender().window().as_secs_f64()),

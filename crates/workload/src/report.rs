@@ -85,6 +85,13 @@ pub struct IntervalReport {
     pub units: u64,
     /// Segments sent again in it, at the sending end.
     pub retransmits: Option<u64>,
+    /// Datagrams in it.
+    #[serde(default)]
+    pub packets: Option<u64>,
+    /// Datagrams found missing in it, at the receiving end; `None` where there was nothing to tell by. What comes late is
+    /// taken from what was missing before.
+    #[serde(default)]
+    pub lost: Option<u64>,
 }
 
 /// Send calls without a copy in the window.
@@ -226,6 +233,9 @@ impl EndReport {
             self.window_start <= slice.start && slice.start <= slice.end && slice.end <= self.window_end
         };
         holds(self.intervals.iter().all(inside), "an interval is not inside the window")?;
+        let possible = |count: Option<u64>| count.is_none_or(|count| count <= MOST_BYTES);
+        let datagrams = |slice: &IntervalReport| possible(slice.packets) && possible(slice.lost);
+        holds(self.intervals.iter().all(datagrams), "an interval has more datagrams than can be")?;
         let sum = self.intervals.iter().try_fold(0_u64, |sum, slice| sum.checked_add(slice.units));
         holds(
             self.intervals.is_empty() || sum == Some(self.window_units()),
@@ -288,6 +298,15 @@ impl EndReport {
     pub fn zerocopy(&self) -> Option<ZerocopyReport> {
         match self.detail {
             Detail::Zerocopy(sends) => Some(sends),
+            _ => None,
+        }
+    }
+
+    /// What became of datagrams, at an end that had some.
+    #[must_use]
+    pub fn datagrams(&self) -> Option<&DatagramReport> {
+        match &self.detail {
+            Detail::Datagrams(datagrams) => Some(datagrams),
             _ => None,
         }
     }

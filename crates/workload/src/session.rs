@@ -216,7 +216,12 @@ impl Session {
         match driven {
             Ok(theirs) => {
                 let both = own.reports().into_iter().zip(theirs);
-                Ok(both.map(|(client, server)| RunOutcome { client, server, clock_offset }).collect())
+                let outcome = |(client, server)| {
+                    let mut outcome = RunOutcome { client, server, clock_offset };
+                    datagram::settle(&mut outcome);
+                    outcome
+                };
+                Ok(both.map(outcome).collect())
             }
             Err(WorkloadError::Lost { peer, reason, .. }) => Err(WorkloadError::Lost {
                 peer,

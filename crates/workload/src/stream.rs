@@ -8,6 +8,7 @@
 //! How it is sent decides the type: [`Sending`] copies from a buffer, [`FileSending`] hands over pages of a file,
 //! [`ZerocopySending`] those of a ring of buffers.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Arc, OnceLock};
@@ -112,7 +113,7 @@ pub(crate) fn workers(end: Ends<'_>, flows: Flows) -> Result<Workers> {
     let crew = end.crew(sockets, bucket.as_ref(), Manner::Block)?;
     match send_with {
         SendWith::Write => {
-            let ceiling = ceiling::of(message, send_offset, payload).ok();
+            let ceiling = own_rate(message, send_offset, payload).ok();
             let engine = Engine::prepare(crew, move |place| {
                 Sending::new(message, send_offset, payload, place.flow, quota(place.flow))
             })?;
@@ -137,6 +138,14 @@ pub(crate) fn workers(end: Ends<'_>, flows: Flows) -> Result<Workers> {
             Ok(Workers { engine, ledger: Box::new(ledger), ceiling: None })
         }
     }
+}
+
+/// Bytes per second of the loop that sends from a buffer, into a sink that takes them unseen.
+fn own_rate(message: ByteCount, offset: ByteCount, payload: Payload) -> Result<f64> {
+    ceiling::of(ceiling::Loop::Stream(message, offset, payload), || {
+        let mut sending = Sending::new(message, offset, payload, 0, Quota::NONE)?;
+        Ok(move |sink: &mut File| sending.spend(sink))
+    })
 }
 
 /// The length of a message in memory.
