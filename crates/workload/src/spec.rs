@@ -382,7 +382,7 @@ impl RunSpec {
 
     /// What each data socket of an end is asked for.
     #[must_use]
-    pub fn sockets(&self, _client: bool) -> Requested {
+    pub fn sockets(&self, client: bool) -> Requested {
         Requested {
             sndbuf: self.sndbuf,
             rcvbuf: self.rcvbuf,
@@ -391,7 +391,10 @@ impl RunSpec {
             mss: self.mss,
             tos: self.tos,
             user_timeout: Some(DATA_TIMEOUT),
-            ..Requested::default()
+            bind_device: self.bind_device.clone().filter(|_| client),
+            mark: self.mark.filter(|_| client),
+            busy_poll_us: self.busy_poll_us,
+            dont_fragment: self.dont_fragment,
         }
     }
 

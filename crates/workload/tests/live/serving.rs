@@ -1,6 +1,7 @@
 //! A server on loopback, short runs, and their readings.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -17,9 +18,34 @@ use haul_workload::{RunOutcome, RunSpec, readings};
 /// Two CPUs carry one measurement at a time: side by side, these tests would measure each other.
 pub(crate) static ALONE: Mutex<()> = Mutex::new(());
 
+/// The right to measure: no other test does meanwhile.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A server on loopback for the length of a test.
 pub(crate) struct Serving {
+    served: Served,
     _alone: MutexGuard<'static, ()>,
+}
+
+impl Serving {
+    pub(crate) fn new(max_sessions: u32) -> Self {
+        let alone = alone();
+        Self { served: Served::at((Ipv4Addr::LOCALHOST, 0).into(), max_sessions), _alone: alone }
+    }
+}
+
+impl Deref for Serving {
+    type Target = Served;
+
+    fn deref(&self) -> &Served {
+        &self.served
+    }
+}
+
+/// A server, in the network namespace of the thread that started it.
+pub(crate) struct Served {
     pub(crate) addr: SocketAddr,
     pub(crate) key: Key,
     pub(crate) stop: Stop,
@@ -28,9 +54,8 @@ pub(crate) struct Serving {
     pub(crate) events: Arc<Mutex<Vec<ServeEvent>>>,
 }
 
-impl Serving {
-    pub(crate) fn new(max_sessions: u32) -> Self {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+impl Served {
+    pub(crate) fn at(listen: SocketAddr, max_sessions: u32) -> Self {
         let key = Key::from_random([7; 32]);
         let options = ServeOptions {
             key: Some(key.clone()),
@@ -38,7 +63,7 @@ impl Serving {
             max_sessions,
             journal: PathBuf::from("/nonexistent"),
         };
-        let server = Server::bind((Ipv4Addr::LOCALHOST, 0).into()).expect("bind");
+        let server = Server::bind(listen).expect("bind");
         let addr = server.local_addr().expect("address");
         let stop = Stop::never().expect("stop");
         let events: Arc<Mutex<Vec<ServeEvent>>> = Arc::default();
@@ -51,11 +76,11 @@ impl Serving {
                 .expect("serve");
         });
         let accepting = told.recv().expect("tid");
-        Self { _alone: alone, addr, key, stop, accepting, thread: Some(thread), events }
+        Self { addr, key, stop, accepting, thread: Some(thread), events }
     }
 
     pub(crate) fn dial(&self) -> Dial {
-        Dial { addr: self.addr, trust: Trust::Key(self.key.clone()), label: "loopback".to_owned() }
+        Dial { addr: self.addr, trust: Trust::Key(self.key.clone()), label: self.addr.to_string() }
     }
 
     pub(crate) fn session(&self) -> Session {
@@ -63,7 +88,7 @@ impl Serving {
     }
 }
 
-impl Drop for Serving {
+impl Drop for Served {
     fn drop(&mut self) {
         self.stop.request(Signal::Term);
         if let Some(thread) = self.thread.take() {
