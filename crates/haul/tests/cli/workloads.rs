@@ -205,7 +205,10 @@ fn every_exchange_runs_over_either_ip_and_its_latencies_and_counts_agree() {
             let count = value(run, Metric::TransactionsWindow, Scope::Client);
             let (rate, window) =
                 (value(run, Metric::Transactions, Scope::Client), value(run, Metric::Window, Scope::Client));
-            assert!(count > 20.0 && (rate * window - count).abs() < 1e-6 * count, "{line}: {rate} × {window}");
+            assert!(
+                count > 20.0 && (rate * window - count).abs() < 1e-6 * count,
+                "{line}: {rate} × {window}"
+            );
             let of = |metric| value(run, metric, Scope::Client);
             let (least, median, most) =
                 (of(Metric::LatencyMin), of(Metric::LatencyP50), of(Metric::LatencyMax));
@@ -308,7 +311,15 @@ fn latency_beside_a_load_is_told_with_the_latency_without_it() {
 fn datagrams_add_up_in_every_mode_and_are_lost_where_they_were_lost() {
     let site = Site::new();
     for target in ["lab", "lab:ipv6", "lab:mtu=1280", "loopback"] {
-        for mode in ["", " --batch 32", " --segment", " --gro", " --segment --gro", " --rate 100M", " --direction receive"] {
+        for mode in [
+            "",
+            " --batch 32",
+            " --segment",
+            " --gro",
+            " --segment --gro",
+            " --rate 100M",
+            " --direction receive",
+        ] {
             let line = format!("stream {target} --udp{mode} -t 400ms --warmup 200ms --format json");
             let document = site.run(&words(&line)).complete();
             let run = &document.runs[0];

@@ -17,7 +17,7 @@ use std::os::fd::BorrowedFd;
 
 use socket2::{Domain, SockRef, Socket, Type};
 
-use super::{Requested, open, shareable, why_not_bound, why_not_connected};
+use super::{Requested, open, take_both, why_not_bound, why_not_connected};
 use crate::error::{HostError, Named as _, Result};
 use crate::sys;
 
@@ -48,9 +48,20 @@ pub fn connected(local: SocketAddr, peer: SocketAddr, requested: &Requested) -> 
 fn bound(address: SocketAddr, requested: &Requested) -> Result<Socket> {
     let object = || format!("UDP {address}");
     let socket = open(address, Type::DGRAM)?;
-    shareable(&socket, address).named("set the options of a socket for", object)?;
+    let prepare = "set the options of a socket for";
+    take_both(&socket, address).named(prepare, object)?;
+    let share = || socket.set_reuse_address(true).named(prepare, object);
+    // A port the kernel chooses must be nobody else's, and among sockets that may share theirs it is not: of 200 connected
+    // to one peer, four had a port that another had.
+    let chosen = address.port() == 0;
+    if !chosen {
+        share()?;
+    }
     requested.apply_to(&socket)?;
     socket.bind(&address.into()).named("bind a socket to", object).map_err(why_not_bound)?;
+    if chosen {
+        share()?;
+    }
     Ok(socket)
 }
 

@@ -441,9 +441,12 @@ impl Session<'_> {
             return Ok(());
         };
         let mut flows = flows.into_iter().flatten();
-        let by_leg = legs.iter().zip(listeners).map(|(leg, listeners)| {
-            let connections = flows.by_ref().take(leg.connections() as usize);
-            connections.chain(listeners.into_iter().map(OwnedFd::from)).collect()
+        let client = talk.socket().peer_addr().map_err(|error| {
+            WorkloadError::os("read", "the client's address of the control connection", error)
+        })?;
+        let by_leg = legs.iter().zip(listeners).map(|(leg, listeners)| match leg.workload {
+            Workload::Crr => connect::served(leg, listeners, client),
+            Workload::Stream | Workload::Rr => flows.by_ref().take(leg.connections() as usize).collect(),
         });
         match Legs::prepare(&legs, false, by_leg.collect(), &self.host) {
             Ok(legs) => {
