@@ -16,7 +16,7 @@ use haul_host::socket::TcpFacts;
 use haul_stats::{Doubt, DoubtId, Metric, MonoNanos, Reading, Scope};
 use serde_json::json;
 
-use crate::report::{EndReport, Role, RunOutcome, ThreadReport};
+use crate::report::{EndReport, RunOutcome, ThreadReport};
 use crate::spec::{RunSpec, Transport, Workload};
 
 mod datagram;

@@ -315,6 +315,8 @@ impl EndReport {
 /// Both ends of one leg of a finished run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunOutcome {
+    /// What the leg was asked to do, with what was found out before it (the message that fits the path).
+    pub spec: RunSpec,
     /// The end that drove the run.
     pub client: EndReport,
     /// The other.
@@ -443,7 +445,7 @@ mod tests {
             let spec = RunSpec { flows: 2, ..RunSpec::default() };
             prop_assume!(client.check(&spec, Role::Sender).is_ok() && server.check(&spec, Role::Receiver).is_ok());
             let clock_offset = ClockOffset { server_minus_client_ns: offset, error: Duration::ZERO };
-            let outcome = RunOutcome { client, server, clock_offset };
+            let outcome = RunOutcome { spec: spec.clone(), client, server, clock_offset };
             let (readings, _) = readings::of(&spec, &outcome);
             prop_assert!(readings.iter().all(|r| r.value.is_none_or(|value| value.as_f64().is_finite())));
             let _ = readings::validity(&spec, &outcome);

@@ -216,9 +216,9 @@ impl Session {
         let clock_offset = self.offset;
         match driven {
             Ok(theirs) => {
-                let both = own.reports().into_iter().zip(theirs);
-                let outcome = |(client, server)| {
-                    let mut outcome = RunOutcome { client, server, clock_offset };
+                let both = own.reports().into_iter().zip(theirs).zip(legs);
+                let outcome = |((client, server), spec)| {
+                    let mut outcome = RunOutcome { spec, client, server, clock_offset };
                     datagram::settle(&mut outcome);
                     outcome
                 };

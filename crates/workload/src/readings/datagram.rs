@@ -300,8 +300,3 @@ pub(super) fn effective(spec: &RunSpec, outcome: &RunOutcome) -> Value {
 fn sent_length(outcome: &RunOutcome, both: Both<'_>) -> Option<u64> {
     outcome.receiver().total_units().checked_div(both.received.packets.total())
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-}
