@@ -19,7 +19,7 @@ pub fn ephemeral_range() -> Result<RangeInclusive<u16>> {
 
 /// How long a connection to `peer` that this end closed first keeps its port from the next one to there:
 /// `TCP_TIMEWAIT_LEN` of include/net/tcp.h, or a second where `net.ipv4.tcp_tw_reuse` lets time stamps tell the two apart
-/// (`tcp_twsk_unique` of net/ipv4/tcp_ipv4.c).
+/// (`tcp_twsk_unique` of `net/ipv4/tcp_ipv4.c`).
 pub fn held_for(peer: IpAddr) -> Result<Duration> {
     let reuse = read("/proc/sys/net/ipv4/tcp_tw_reuse", |text| text.trim().parse().ok(), "a number")?;
     Ok(hold(reuse, peer))
