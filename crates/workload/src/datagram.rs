@@ -37,7 +37,7 @@ pub(crate) mod door;
 mod header;
 mod places;
 mod receive;
-mod report;
+pub(crate) mod report;
 mod send;
 mod track;
 
@@ -113,8 +113,8 @@ fn budget(spec: &RunSpec) -> Option<u64> {
 
 /// Whether the datagrams fit a packet, where they must: a segment does, and what may not be cut up.
 fn fits(spec: &RunSpec, flows: &Flows) -> Result<()> {
-    let must = spec.segment || spec.dont_fragment == Some(true);
-    let Some(socket) = flows.sockets.first().filter(|_| must) else { return Ok(()) };
+    let whole = spec.segment || spec.dont_fragment == Some(true);
+    let Some(socket) = flows.sockets.first().filter(|_| whole) else { return Ok(()) };
     let mtu = udp::path_mtu(socket.as_fd())?;
     let ipv6 = SocketFacts::read(socket.as_fd(), &spec.sockets(false))?.peer.ip().to_canonical().is_ipv6();
     let most = u64::from(udp::max_payload(mtu, ipv6));

@@ -77,7 +77,7 @@ impl Form {
     /// Writes the header of a message that has room for this form.
     #[inline]
     pub(crate) fn write(self, message: &mut [u8], phase: Phase, sequence: u64, now: MonoNanos) {
-        let word = phase.bits() << 62 | sequence % SEQUENCES;
+        let word = (phase.bits() << 62) | (sequence % SEQUENCES);
         match self {
             Self::Count => {
                 if let Some(first) = message.first_mut() {
@@ -91,7 +91,7 @@ impl Form {
             }
             Self::Time => {
                 if let Some(first) = message.first_chunk_mut::<16>() {
-                    *first = (u128::from(word) << 64 | u128::from(now.0)).to_be_bytes();
+                    *first = ((u128::from(word) << 64) | u128::from(now.0)).to_be_bytes();
                 }
             }
         }

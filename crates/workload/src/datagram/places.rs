@@ -116,11 +116,11 @@ impl Places {
 }
 
 fn read(sockets: &[Arc<OwnedFd>], device: &Known<Link>) -> Mark {
-    /// The kernel counts in 32 bits; modulo that, differences are right.
-    fn low(drops: u64) -> u32 {
-        (drops & u64::from(u32::MAX)) as u32
-    }
-    let drops = |socket: &Arc<OwnedFd>| udp::drops(socket.as_fd()).map(low);
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the kernel counts in 32 bits, and differences are modulo that"
+    )]
+    let drops = |socket: &Arc<OwnedFd>| udp::drops(socket.as_fd()).map(|drops| drops as u32);
     Mark {
         sockets: sockets.iter().map(drops).collect::<Result<_, _>>().map_err(|error| error.to_string()),
         net: device.as_ref().map(NetCounters::read).map_err(Clone::clone),

@@ -366,7 +366,9 @@ pub(crate) mod tests {
             gaps in vec(any::<u64>(), 0..30), socket in counted(), host in counted(),
         ) -> ReceivedReport {
             let mut histogram = Histogram::default();
-            gaps.into_iter().for_each(|gap| histogram.record(gap));
+            for gap in gaps {
+                histogram.record(gap);
+            }
             ReceivedReport {
                 packets,
                 duplicates: more[0],
@@ -436,7 +438,7 @@ pub(crate) mod tests {
         }
     }
 
-    fn sample() -> (SentReport, ReceivedReport) {
+    pub(crate) fn sample() -> (SentReport, ReceivedReport) {
         let packets = Phased { warmup: 100, window: 1_000, after: 10 };
         let none = || Counted::Drops(Drops::default());
         let refused = Phased::default();

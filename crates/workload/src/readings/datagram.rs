@@ -4,6 +4,8 @@
 //! numbers absent, with the reason, and never a substitute. Both are of the sender's window, so that what was sent is what
 //! came and what was lost, to the datagram; rates are of the receiver's own window.
 
+use std::fmt::Write as _;
+
 use haul_stats::latency::Quantile;
 use haul_stats::{Doubt, DoubtId, Metric, Reading, Scope};
 use serde_json::{Value, json};
@@ -105,6 +107,7 @@ fn packets_received(received: &ReceivedReport) -> Reading {
 
 /// What was sent, what came of it, in what order and how far apart.
 fn counts(spec: &RunSpec, outcome: &RunOutcome) -> Vec<Reading> {
+    const GAPS: &str = "receiver's clock at each receive call; datagrams of one call came together";
     let Some(both) = Both::of(outcome) else {
         let missing = |metric| {
             Reading::absent(
@@ -135,7 +138,6 @@ fn counts(spec: &RunSpec, outcome: &RunOutcome) -> Vec<Reading> {
     readings.extend(order(spec, received));
     let gaps = &received.gaps;
     let us = |ns: u64| ns as f64 / 1e3;
-    const GAPS: &str = "receiver's clock at each receive call; datagrams of one call came together";
     for (metric, quantile) in [(Metric::GapP50, Quantile::P50), (Metric::GapP99, Quantile::P99)] {
         readings.push(match gaps.percentile(quantile) {
             Ok(ns) => Reading::real(metric, Scope::Receiver, us(ns), GAPS),
@@ -206,16 +208,14 @@ fn order(spec: &RunSpec, received: &ReceivedReport) -> Vec<Reading> {
             Reading::count(metric, Scope::Receiver, count, HEADERS)
         })
         .collect();
+    let reason = if spec.message.0 < 16 {
+        "a message of fewer than 16 bytes has no room for a time stamp"
+    } else {
+        "fewer than two datagrams of the window came on any flow"
+    };
     readings.push(match received.jitter_ns {
         Some(ns) => Reading::real(Metric::Jitter, Scope::Receiver, ns / 1e3, JITTER),
-        None => {
-            let reason = if spec.message.0 < 16 {
-                "a message of fewer than 16 bytes has no room for a time stamp"
-            } else {
-                "fewer than two datagrams of the window came on any flow"
-            };
-            Reading::absent(Metric::Jitter, Scope::Receiver, JITTER, reason)
-        }
+        None => Reading::absent(Metric::Jitter, Scope::Receiver, JITTER, reason),
     });
     readings
 }
@@ -232,10 +232,9 @@ fn doubts(spec: &RunSpec, outcome: &RunOutcome) -> Vec<Doubt> {
              {receiver} in the receiver's host"
         );
         if both.received.late > 0 {
-            text += &format!(
-                "; {} of them came, too far behind to be told from a second copy",
-                both.received.late.min(total)
-            );
+            let late = both.received.late.min(total);
+            // A string takes all that is written to it.
+            let _ = write!(text, "; {late} of them came, too far behind to be told from a second copy");
         }
         doubts.push(Doubt::new(DoubtId::UdpLoss, text));
     }
@@ -299,4 +298,90 @@ pub(super) fn effective(spec: &RunSpec, outcome: &RunOutcome) -> Value {
 /// The length of the datagrams as they came; what came in another length counts as foreign.
 fn sent_length(outcome: &RunOutcome, both: Both<'_>) -> Option<u64> {
     outcome.receiver().total_units().checked_div(both.received.packets.total())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::datagram::report::tests::{received, sample, sent};
+    use haul_stats::ByteCount;
+
+    fn message(bytes: u64) -> RunSpec {
+        RunSpec { message: ByteCount(bytes), ..RunSpec::default() }
+    }
+
+    #[test]
+    fn fragments_are_those_of_the_kernel() {
+        // Counted with FragCreates of a veth: 45, 2, 3 and 49; the others by the rules of RFC 791 and RFC 8200.
+        for (mtu, ipv6, bytes, fragments) in [
+            (1500, false, 65_507, 45),
+            (1500, true, 1453, 2),
+            (9000, false, 20_000, 3),
+            (1280, true, 60_000, 49),
+            (1500, false, 1472, 1),
+            (1500, false, 1473, 2),
+            (1500, true, 1452, 1),
+            (1500, false, 2952, 2),
+            (1500, false, 2953, 3),
+            (65_536, false, 65_507, 1),
+        ] {
+            let (mut sent, received) = sample();
+            (sent.path_mtu, sent.ipv6) = (Some(mtu), ipv6);
+            let both = Both { sent: &sent, received: &received };
+            assert_eq!(super::fragments(&message(bytes), both), Some((fragments, mtu)), "{bytes} by {mtu}");
+        }
+        let (mut sent, received) = sample();
+        for mtu in [0, 20, 28, 48, 50] {
+            sent.path_mtu = Some(mtu);
+            // An MTU that no path has, as a peer may claim: no answer, or a large one, and no panic.
+            let _ = fragments(&message(1000), Both { sent: &sent, received: &received });
+        }
+    }
+
+    #[test]
+    fn what_a_host_does_not_count_is_absent_where_something_was_lost() {
+        let (mut sent, mut received) = sample();
+        sent.queue = Counted::Unknown("netlink is shut".to_owned());
+        let value = |sent: &_, received: &_, metric| {
+            let readings = loss(&message(1000), Both { sent, received });
+            readings.into_iter().find(|reading| reading.metric == metric).expect("a reading")
+        };
+        assert_eq!(value(&sent, &received, Metric::LostSender).reason, None, "nothing was lost at all");
+        received.packets.window -= 1;
+        for (metric, known) in [
+            (Metric::LostSender, false),
+            (Metric::LostPath, false),
+            (Metric::LostReceiver, true),
+            (Metric::Lost, true),
+        ] {
+            let reading = value(&sent, &received, metric);
+            assert_eq!(reading.value.is_some(), known, "{metric}");
+            assert!(known || reading.reason.is_some_and(|reason| reason == "netlink is shut"));
+        }
+    }
+
+    proptest! {
+        // A case that is refused is no case: too many of them fail the test.
+        #![proptest_config(ProptestConfig { max_global_rejects: 200_000, ..ProptestConfig::default() })]
+
+        /// Whatever two ends say, a report that passes gives loss between nothing and everything, and parts that sum to it.
+        #[test]
+        fn no_report_that_passes_breaks_the_readings(sent in sent(), received in received(), bytes in 1..65_508_u64) {
+            prop_assume!(DatagramReport::Sent(sent.clone()).check().is_ok());
+            prop_assume!(DatagramReport::Received(received.clone()).check().is_ok());
+            let both = Both { sent: &sent, received: &received };
+            let mut readings = loss(&message(bytes), both);
+            readings.extend(order(&message(bytes), &received));
+            for reading in &readings {
+                prop_assert!(reading.value.is_none_or(|value| value.as_f64().is_finite()));
+                prop_assert_eq!(reading.value.is_none(), reading.reason.is_some());
+                if let (Metric::Loss, Some(share)) = (reading.metric, reading.value) {
+                    prop_assert!((0.0..=100.0).contains(&share.as_f64()), "{:?}", share);
+                }
+            }
+            let _ = fragments(&message(bytes), both);
+        }
+    }
 }

@@ -168,6 +168,8 @@ fn a_paced_flow_loses_nothing_at_its_start_and_its_intervals_sum_to_its_window()
                 flows,
                 message: ByteCount(message),
                 rate: Some(BitRate(100_000_000)),
+                // This machine may not let a receiver run for longer than the default buffer lasts.
+                rcvbuf: Some(ByteCount(4 << 20)),
                 warmup: Duration::ZERO,
                 window: Duration::from_millis(600),
                 interval: Some(Duration::from_millis(100)),
@@ -306,7 +308,6 @@ fn the_message_that_fits_comes_from_the_paths_mtu() {
                 let stop = Stop::never().expect("stop");
                 let outcome = first(session.run(&spec, &stop, &mut |_, _| {}));
                 let settled = RunSpec { message: ByteCount(fits), fit_message: false, ..spec };
-                readings::validity(&settled, &outcome).expect("valid");
                 adds_up("fit", &settled, &outcome);
                 let effective = readings::effective(&settled, &outcome);
                 assert_eq!(effective["datagrams"]["path_mtu"], mtu);
@@ -314,7 +315,7 @@ fn the_message_that_fits_comes_from_the_paths_mtu() {
                 assert!(doubt(&settled, &outcome, DoubtId::Fragmented).is_none());
 
                 let larger = RunSpec { message: ByteCount(fits + 1), ..settled.clone() };
-                let outcome = run(session, &larger);
+                let outcome = move_bytes(session, &larger);
                 adds_up("larger", &larger, &outcome);
                 let doubt = doubt(&larger, &outcome, DoubtId::Fragmented).expect("a doubt");
                 assert!(doubt.text.contains("2 fragments"), "{}", doubt.text);
@@ -328,7 +329,7 @@ fn the_message_that_fits_comes_from_the_paths_mtu() {
                     assert!(error.contains(&format!("a --message of {fits} or less")), "{error}");
                 }
                 let whole = RunSpec { dont_fragment: Some(true), ..settled };
-                adds_up("whole", &whole, &run(session, &whole));
+                adds_up("whole", &whole, &move_bytes(session, &whole));
             }
         });
     }
@@ -398,7 +399,6 @@ fn both_directions_at_once_and_a_cut_keep_their_sums() {
     assert_eq!(outcomes.len(), 2);
     for (leg, outcome) in spec.legs().iter().zip(&outcomes) {
         adds_up("both", leg, outcome);
-        readings::validity(leg, outcome).expect("valid");
     }
 
     let spec = RunSpec { window: Duration::from_secs(30), rate: Some(BitRate(50_000_000)), ..udp() };
