@@ -11,9 +11,9 @@ cd "$(dirname "$0")"
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
 
 setup() {
-    # iproute2 shapes links and makes the named namespaces of the tests; the three peers are what bench/ compares with.
+    # iproute2 shapes links and makes the named namespaces of the tests; the others are what bench/ compares with.
     local want=() package tool
-    for package in iproute2:tc iperf3:iperf3 iperf:iperf nuttcp:nuttcp; do
+    for package in iproute2:tc iperf3:iperf3 iperf:iperf nuttcp:nuttcp qperf:qperf sockperf:sockperf; do
         tool=${package#*:}
         command -v "$tool" >/dev/null || [ -x "/usr/sbin/$tool" ] || want+=("${package%:*}")
     done
@@ -56,7 +56,8 @@ user() {
     fi
 }
 
-# The benchmark as a test of itself: short, its figures not judged (a shared machine is too noisy for that).
+# The benchmark as a test of itself: every row of every comparison once, for a moment, its figures not judged (a shared
+# machine is too noisy for that). A row that does not run fails it by name.
 bench() {
     cargo build --quiet --release --locked -p haul -p haul-bench
     target/release/haul-bench --quick

@@ -1,117 +1,117 @@
-//! The yardstick: one send loop, one receive loop, and nothing else.
+//! The yardsticks: a loop of system calls for each end, in a process of its own, and nothing else.
 //!
-//! What any tool that moves bytes with the same system calls has to pay. No counters, no clock in the loop but one look at
-//! it per hundred sends, buffers and files written beforehand and never again. The calls are those of `haul-host`, one
-//! system call each.
+//! What any tool that moves bytes with the same system calls has to pay. No counters but one, no clock in the loop but one
+//! look at it per hundred steps, buffers and files written beforehand and never again. The calls are those of `haul-host`,
+//! one system call each.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd as _;
+mod crr;
+mod rr;
+mod stream;
+mod udp;
+
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
-use clap::ValueEnum;
-use haul_host::socket::{self, Flags, MemoryFile, PageBuffer, Pipe};
-use haul_stats::ByteCount;
+use anyhow::Result;
+use clap::Subcommand;
 
-/// As long as the one haul sends from: what comes from memory there comes from memory here.
-const FILE: u64 = 64 << 20;
-
-/// How the sender hands bytes over.
-#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum How {
-    Write,
-    Sendfile,
-    Splice,
-    Zerocopy,
+/// The ends that can be started.
+#[derive(Subcommand)]
+pub(crate) enum Part {
+    /// Takes the bytes of a stream
+    #[command(name = "bare-receive", hide = true)]
+    Receive {
+        listen: SocketAddr,
+        #[arg(long)]
+        discard: bool,
+    },
+    /// Sends a stream
+    #[command(name = "bare-send", hide = true)]
+    Send {
+        to: SocketAddr,
+        seconds: f64,
+        #[arg(long, value_enum, default_value_t = stream::How::Write)]
+        how: stream::How,
+    },
+    /// Takes datagrams
+    #[command(name = "bare-udp-receive", hide = true)]
+    UdpReceive {
+        listen: SocketAddr,
+        #[arg(long)]
+        message: u16,
+        #[arg(long, value_enum, default_value_t = udp::Taking::Single)]
+        how: udp::Taking,
+    },
+    /// Sends datagrams
+    #[command(name = "bare-udp-send", hide = true)]
+    UdpSend {
+        to: SocketAddr,
+        seconds: f64,
+        #[arg(long)]
+        message: u16,
+        #[arg(long, value_enum, default_value_t = udp::Giving::Single)]
+        how: udp::Giving,
+    },
+    /// Answers a byte with a byte
+    #[command(name = "bare-rr-serve", hide = true)]
+    RrServe {
+        listen: SocketAddr,
+        #[command(flatten)]
+        how: rr::How,
+    },
+    /// Sends a byte and waits for one
+    #[command(name = "bare-rr-ask", hide = true)]
+    RrAsk {
+        to: SocketAddr,
+        seconds: f64,
+        #[command(flatten)]
+        how: rr::How,
+    },
+    /// Answers a byte on each connection
+    #[command(name = "bare-crr-serve", hide = true)]
+    CrrServe { listen: SocketAddr },
+    /// Makes a connection for each byte
+    #[command(name = "bare-crr-ask", hide = true)]
+    CrrAsk {
+        to: SocketAddr,
+        seconds: f64,
+        /// Close with a reset
+        #[arg(long)]
+        reset: bool,
+    },
 }
 
-/// Accepts one connection and reads it to its end.
-pub(crate) fn receive(listen: SocketAddr, message: usize, discard: bool) -> Result<()> {
-    let listener = TcpListener::bind(listen).context("cannot bind the bare receiver")?;
-    let (stream, _) = listener.accept().context("cannot accept")?;
-    let mut buffer = PageBuffer::new(ByteCount(message as u64))?;
-    let flags = if discard { Flags::DISCARD } else { Flags::NONE };
-    while socket::recv(stream.as_fd(), buffer.at_mut(0), flags)? > 0 {}
-    Ok(())
+/// Runs one end.
+pub(crate) fn run(part: Part) -> Result<()> {
+    /// Longer than any span that can be asked for; who is still there then has lost the one who would have ended it.
+    const LONGEST: Duration = Duration::from_mins(15);
+    std::thread::spawn(|| {
+        std::thread::sleep(LONGEST);
+        std::process::exit(1);
+    });
+    let length = Duration::from_secs_f64;
+    match part {
+        Part::Receive { listen, discard } => stream::receive(listen, discard),
+        Part::Send { to, seconds, how } => stream::send(to, length(seconds), how),
+        Part::UdpReceive { listen, message, how } => udp::receive(listen, message, how),
+        Part::UdpSend { to, seconds, message, how } => udp::send(to, length(seconds), message, how),
+        Part::RrServe { listen, how } => rr::serve(listen, &how),
+        Part::RrAsk { to, seconds, how } => rr::ask(to, length(seconds), &how),
+        Part::CrrServe { listen } => crr::serve(listen),
+        Part::CrrAsk { to, seconds, reset } => crr::ask(to, length(seconds), reset),
+    }
 }
 
-/// Calls `step` for as long as asked.
-fn repeat(length: Duration, mut step: impl FnMut() -> Result<()>) -> Result<()> {
+/// Calls `step` for as long as asked, and returns how often per second.
+fn repeat(length: Duration, mut step: impl FnMut() -> Result<()>) -> Result<f64> {
+    const BETWEEN_LOOKS: u64 = 100;
     let start = Instant::now();
+    let mut steps = 0_u64;
     while start.elapsed() < length {
-        for _ in 0..100 {
+        for _ in 0..BETWEEN_LOOKS {
             step()?;
         }
+        steps += BETWEEN_LOOKS;
     }
-    Ok(())
-}
-
-/// Sends messages for as long as asked.
-pub(crate) fn send(to: SocketAddr, message: usize, length: Duration, how: How) -> Result<()> {
-    let stream = TcpStream::connect(to).context("cannot reach the bare receiver")?;
-    let to = stream.as_fd();
-    match how {
-        How::Write => {
-            let mut buffer = PageBuffer::new(ByteCount(message as u64))?;
-            buffer.at_mut(0).fill(1);
-            repeat(length, || {
-                let sent = socket::send(to, buffer.at(0))?;
-                ensure!(sent == message, "a blocking send took {sent} bytes");
-                Ok(())
-            })
-        }
-        How::Sendfile => {
-            let file = MemoryFile::new(ByteCount(FILE), |bytes| bytes.fill(1))?;
-            let mut at = 0;
-            repeat(length, || {
-                at = if at + message as u64 > FILE { 0 } else { at };
-                at += socket::sendfile(to, &file, at, message)? as u64;
-                Ok(())
-            })
-        }
-        How::Splice => {
-            let file = MemoryFile::new(ByteCount(FILE), |bytes| bytes.fill(1))?;
-            let pipe = Pipe::new(message)?;
-            let mut at = 0;
-            repeat(length, || {
-                at = if at + message as u64 > FILE { 0 } else { at };
-                let mut held = pipe.fill(&file, at, message)?;
-                at += held as u64;
-                while held > 0 {
-                    held -= pipe.drain(to, held)?;
-                }
-                Ok(())
-            })
-        }
-        How::Zerocopy => zerocopy(&stream, message, length),
-    }
-}
-
-/// One buffer that is never written again needs no ring, only a bound on what is outstanding: haul's own.
-fn zerocopy(stream: &TcpStream, message: usize, length: Duration) -> Result<()> {
-    const MOST: u64 = 64;
-    const LOOK_EVERY: u64 = 4;
-    socket::enable_zerocopy(stream)?;
-    let to = stream.as_fd();
-    let mut buffer = PageBuffer::new(ByteCount(message as u64))?;
-    buffer.at_mut(0).fill(1);
-    let (mut sends, mut completed) = (0_u64, 0_u64);
-    repeat(length, || {
-        while sends - completed >= MOST || (sends > completed && sends.is_multiple_of(LOOK_EVERY)) {
-            let mut any = false;
-            while completed < sends
-                && let Some(done) = socket::completion(to)?
-            {
-                any = true;
-                completed += u64::from(done.calls());
-            }
-            if any || sends - completed < MOST {
-                break;
-            }
-            socket::await_notice(to, Duration::from_secs(5))?;
-        }
-        socket::send_zerocopy(to, buffer.at(0))?;
-        sends += 1;
-        Ok(())
-    })
+    Ok(steps as f64 / start.elapsed().as_secs_f64())
 }

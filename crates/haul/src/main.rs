@@ -43,6 +43,9 @@ fn main() -> ExitCode {
 }
 
 fn run(command: &Command) -> Result<ExitCode> {
+    // Each flow takes a descriptor at each end, and the usual limit of 1,024 is there for select(2), which nothing here
+    // calls. Where it cannot be raised, whoever runs short says so.
+    let _ = haul_host::privilege::raise_open_files();
     if command.only_looks() {
         state::settle_aside();
     }

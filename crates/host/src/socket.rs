@@ -156,7 +156,7 @@ pub fn set_nonblocking(fd: BorrowedFd<'_>, nonblocking: bool) -> io::Result<()> 
 pub fn incoming_cpu(fd: BorrowedFd<'_>) -> io::Result<u32> {
     let cpu = SockRef::from(&fd).cpu_affinity()?;
     // The kernel says −1 of a socket that has had no packet yet.
-    u32::try_from(cpu as isize).map_err(|_| io::Error::from_raw_os_error(libc::ENODATA))
+    u32::try_from(cpu.cast_signed()).map_err(|_| io::Error::from_raw_os_error(libc::ENODATA))
 }
 
 /// How a call of [`recv()`] or [`send_flags`] behaves.

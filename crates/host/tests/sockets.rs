@@ -194,7 +194,7 @@ fn epoll_reports_readiness_by_token_and_its_wait_is_bounded() {
 #[test]
 fn bytes_sent_without_a_copy_are_completed_by_number_and_arrive_as_they_were() {
     let (client, server) = pair(&Requested::default());
-    socket::enable_zerocopy(&client).expect("SO_ZEROCOPY");
+    socket::enable_zerocopy(client.as_fd()).expect("SO_ZEROCOPY");
     assert_eq!(socket::completion(client.as_fd()).expect("an empty queue"), None);
     let mut buffer = [0; 4096];
     for number in 0..3_u32 {

@@ -451,3 +451,17 @@ fn more_room_than_there_is_is_an_error_that_says_how_much() {
     let mut least = SendBatch::new(0, 0).expect("one empty message");
     assert_eq!((least.count(), least.message_mut(0).len()), (1, 0));
 }
+
+#[test]
+fn a_port_the_kernel_chooses_is_nobody_elses_and_can_be_shared_all_the_same() {
+    let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let server = udp::bind(local(0), &Requested::default()).expect("bind");
+    let target = server.local_addr().expect("address");
+    // Chosen at random among 28,000 ports, 500 would meet some four times.
+    let clients: Vec<UdpSocket> =
+        (0..500).map(|_| udp::connected(local(0), target, &Requested::default()).expect("client")).collect();
+    let ports = clients.iter().map(|client| client.local_addr().expect("address").port());
+    assert_eq!(ports.collect::<HashSet<_>>().len(), clients.len());
+    let own = clients[0].local_addr().expect("address");
+    udp::connected(target, own, &Requested::default()).expect("the server's port is shared with its flows");
+}

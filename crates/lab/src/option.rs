@@ -442,7 +442,7 @@ mod tests {
             ("direction", "up", "send, receive or both"),
             ("cc", "a b", "no congestion control"),
             ("send-with", "mmap", "write, sendfile, splice, zerocopy"),
-            ("recv-with", "mmap", "read, discard"),
+            ("recv-with", "mmap", "read, discard, zerocopy"),
             ("request", "0", "a request of 0 bytes"),
             ("in-flight", "0", "1 to 4096"),
             ("threads", "0", "1 to 1024"),

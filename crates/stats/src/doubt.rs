@@ -71,6 +71,8 @@ doubts! {
     GroNominal = "gro_nominal", "on one kernel a batch sent with UDP_SEGMENT reaches a UDP_GRO receiver whole, so the packet rate is nominal: measure between two hosts, or without one of the two";
     /// The kernel copied what was to be sent without a copy.
     ZerocopyCopied = "zerocopy_copied", "the copy was not saved: loopback and veth always copy, and so does a NIC without scatter-gather; between two hosts it can go away";
+    /// A receiver that was to map its bytes had them copied.
+    ReceiveCopied = "receive_copied", "only payload that fills whole pages is mapped: an MTU of 4148 (4 KiB and the headers) and a NIC that splits headers; else --recv-with read is cheaper";
     /// The receiver dropped the payload in its kernel.
     Discarded = "discarded", "the receiving side was spared its copy: use it to load the sender or the path, and --recv-with read for what a program pays";
     /// Runs fall into two groups.

@@ -245,6 +245,10 @@ metrics! {
         "With --send-with zerocopy: share of the send calls completed in the window whose bytes the kernel copied after \
          all (SO_EE_CODE_ZEROCOPY_COPIED), as it does for every packet that stays on one host. Where it is 100 %, nothing \
          was saved and the notices were paid for.";
+    /// Share of received bytes whose pages were mapped.
+    ReceiveMapped = "receive_mapped", "%", Higher,
+        "With --recv-with zerocopy: share of the bytes received in the window whose pages were mapped and not copied. Only \
+         payload that fills whole pages can be: an MTU of 4148 and a NIC that splits headers, or a sender on the same host.";
     /// What the tool itself could reach.
     ToolCeiling = "tool_ceiling", "bit/s", Neither,
         "Rate of haul's own send loop with this message size into a null sink: results above 80 % of it are limited by the tool.";

@@ -68,8 +68,9 @@ pub const RUN_GRACE: Duration = Duration::from_secs(10);
 pub const COLLECT_DEADLINE: Duration = Duration::from_secs(10);
 /// An end that has said nothing for this long says that it is alive.
 pub const HEARTBEAT: Duration = Duration::from_millis(500);
-/// Silence after which the other end is lost: ten heartbeats, so that no single loss or pause looks like it.
-pub const SILENCE_DEADLINE: Duration = Duration::from_secs(5);
+/// Silence after which the other end is lost: sixteen heartbeats. An end that stalls for five seconds, as a machine does that is
+/// migrated or a process that is stopped to see what a stall does, is measured and not given up.
+pub const SILENCE_DEADLINE: Duration = Duration::from_secs(8);
 
 /// A point in time, as the time passed since an origin that the caller chooses and keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -37,7 +37,7 @@
 //! # Ok::<(), haul_wire::WireError>(())
 //! ```
 //!
-//! A session wants to be driven all the time: an end that looks away for five seconds is taken for lost by the other. An
+//! A session wants to be driven all the time: an end that looks away for eight seconds is taken for lost by the other. An
 //! error ends the session. Write what is left of `output()` before closing: a refused peer is told why in it. Events
 //! that came before the error are still there to be taken.
 //!

@@ -16,14 +16,14 @@ use std::time::Duration;
 use haul_host::clock;
 use haul_host::probe::cpu::HostCpu;
 use haul_host::socket::{self, Requested, SocketFacts, TcpFacts};
-use haul_host::thread::{self, ThreadTime};
+use haul_host::thread::{self, CpuList, ThreadTime};
 use haul_stats::MonoNanos;
 
 use crate::engine::{Crew, Engine, Manner};
 use crate::error::Result;
 use crate::legs::Flows;
 use crate::pace::Bucket;
-use crate::recorder::Recorder;
+use crate::recorder::{Beside, Recorder};
 use crate::report::{Detail, EndReport, FlowReport, HostId, IntervalReport, Role, ThreadReport};
 use crate::spec::{Placement, RunSpec, Transport, Workload};
 use crate::{connect, datagram, exchange, stream};
@@ -63,6 +63,11 @@ pub(crate) trait Ledger: Send + fmt::Debug {
     /// The window closes, and with it the last interval.
     fn close(&mut self) {}
 
+    /// Datagrams of the window known to be missing so far.
+    fn missing(&self) -> Option<u64> {
+        None
+    }
+
     /// The flows are over: what is to be said.
     fn detail(&mut self) -> Detail {
         Detail::Plain
@@ -93,6 +98,7 @@ struct Quiet {
 
 /// One end of one run.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "two say what kind of run it is, two how it went")]
 pub(crate) struct End {
     host: HostId,
     requested: Requested,
@@ -100,6 +106,8 @@ pub(crate) struct End {
     window: Duration,
     warmup: Duration,
     interval: Option<Duration>,
+    /// Bytes of a datagram, where those are what is moved.
+    datagram: Option<u64>,
     engine: Engine,
     recorder: Option<Recorder>,
     opening: Option<Edge>,
@@ -139,6 +147,8 @@ impl End {
             window: spec.window,
             warmup: spec.warmup,
             interval: spec.interval,
+            datagram: (spec.workload == Workload::Stream && spec.transport == Transport::Udp)
+                .then_some(spec.message.0),
             engine,
             recorder: None,
             opening: None,
@@ -173,7 +183,8 @@ impl End {
             self.opening = Some(self.edge());
             self.recorder = Some(Recorder::from_the_start(at, self.window, self.interval, flows));
         } else {
-            self.recorder = Some(Recorder::new(at, self.warmup, self.window, self.interval, flows));
+            let recorder = Recorder::new(at, self.warmup, self.window, self.interval, flows, self.datagram);
+            self.recorder = Some(recorder);
         }
         self.engine.open(at);
     }
@@ -232,13 +243,14 @@ impl End {
             let retransmits = (self.role != Role::Receiver && self.interval.is_some())
                 .then(|| retransmits(&self.engine).into_iter().sum::<Option<u64>>())
                 .flatten();
+            let beside = Beside { retransmits, missing: self.interval.and_then(|_| self.ledger.missing()) };
             // Woken so late that the flows had ended meanwhile: what follows their end is not part of the window.
             let over = |ended: &MonoNanos| self.by_amount || *ended >= recorder.closes();
             let at = ended.filter(|ended| over(ended) && *ended < now).unwrap_or(now);
             let seen = if cut {
-                recorder.cut(at, &self.units, retransmits)
+                recorder.cut(at, &self.units, beside)
             } else {
-                recorder.look(at, &self.units, retransmits)
+                recorder.look(at, &self.units, beside)
             };
             interval = seen.interval;
             if seen.opened {
@@ -324,10 +336,9 @@ impl End {
         }
         self.engine.units(&mut self.units);
         let start = MonoNanos::default();
-        let recorder = self
-            .recorder
-            .take()
-            .unwrap_or_else(|| Recorder::new(start, Duration::ZERO, Duration::ZERO, None, self.units.len()));
+        let recorder = self.recorder.take().unwrap_or_else(|| {
+            Recorder::new(start, Duration::ZERO, Duration::ZERO, None, self.units.len(), None)
+        });
         let (window_start, window_end) = recorder.window();
         let mut flows: Vec<FlowReport> = recorder
             .flows()
@@ -395,9 +406,10 @@ impl End {
                 let used = at(&self.opening, index)
                     .and_then(|then| at(&self.closing, index).map(|now: ThreadTime| now.since(then)));
                 let affinity = worker.affinity.as_ref().ok().cloned();
+                let node = affinity.as_ref().and_then(node_of);
                 match used {
-                    Ok(cpu) => ThreadReport { cpu: Some(cpu), reason: None, affinity },
-                    Err(reason) => ThreadReport { cpu: None, reason: Some(reason), affinity },
+                    Ok(cpu) => ThreadReport { cpu: Some(cpu), reason: None, affinity, node },
+                    Err(reason) => ThreadReport { cpu: None, reason: Some(reason), affinity, node },
                 }
             })
             .collect()
@@ -452,6 +464,13 @@ fn by_arrival(crew: Crew<'_>) -> Result<Crew<'_>> {
     });
     let lanes = Some(lanes.collect());
     Ok(Crew { lanes, threads: u32::try_from(cpus.cpus().len()).ok(), pin: Some(cpus), ..crew })
+}
+
+/// The NUMA node that all of these CPUs belong to.
+fn node_of(cpus: &CpuList) -> Option<u32> {
+    let mut nodes = cpus.cpus().iter().map(|&cpu| thread::numa_node(cpu));
+    let first = nodes.next()??;
+    nodes.all(|node| node == Some(first)).then_some(first)
 }
 
 fn retransmits(engine: &Engine) -> Vec<Option<u64>> {

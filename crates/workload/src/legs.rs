@@ -95,7 +95,7 @@ impl Legs {
     /// Whether all flows have ended, or the time for that is up.
     pub(crate) fn is_over(&mut self) -> bool {
         // Each is asked: the question also takes in what has ended.
-        self.ends.iter_mut().fold(true, |over, end| end.is_over() && over)
+        self.ends.iter_mut().map(End::is_over).filter(|over| !over).count() == 0
     }
 
     /// Ends everything, in order or not, and tells what was seen, by leg.

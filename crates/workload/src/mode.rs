@@ -29,6 +29,8 @@ pub enum RecvWith {
     Read,
     /// recv(2) with `MSG_TRUNC`: the kernel drops them, and nothing is copied to user memory.
     Discard,
+    /// `TCP_ZEROCOPY_RECEIVE`: whole pages of the stream are mapped, and only the rest is copied.
+    Zerocopy,
 }
 
 impl SendWith {
@@ -55,7 +57,7 @@ impl SendWith {
 
 impl RecvWith {
     /// Every way.
-    pub const ALL: [Self; 2] = [Self::Read, Self::Discard];
+    pub const ALL: [Self; 3] = [Self::Read, Self::Discard, Self::Zerocopy];
 
     /// Its name on the command line and in the record.
     #[must_use]
@@ -63,6 +65,7 @@ impl RecvWith {
         match self {
             Self::Read => "read",
             Self::Discard => "discard",
+            Self::Zerocopy => "zerocopy",
         }
     }
 }

@@ -97,6 +97,8 @@ pub fn of(spec: &RunSpec, outcome: &RunOutcome) -> (Vec<Reading>, Vec<Doubt>) {
 pub fn partial(own: &EndReport, reason: &str) -> Vec<Reading> {
     if own.role.leads() == own.role.counts() {
         exchange::partial(own, reason)
+    } else if own.datagrams().is_some() {
+        datagram::partial(own, reason)
     } else {
         stream::partial(own, reason)
     }
@@ -321,6 +323,7 @@ pub fn effective(spec: &RunSpec, outcome: &RunOutcome) -> serde_json::Value {
             "threads": report.threads.len(),
             "zerocopy": report.zerocopy(),
             "affinity": report.threads.iter().map(|thread| thread.affinity.clone()).collect::<Vec<_>>(),
+            "numa_nodes": report.threads.iter().map(|thread| thread.node).collect::<Vec<_>>(),
         })
     };
     json!({
@@ -333,6 +336,7 @@ pub fn effective(spec: &RunSpec, outcome: &RunOutcome) -> serde_json::Value {
         "recv_with": spec.recv_with,
         "send_offset_bytes": spec.send_offset,
         "recv_offset_bytes": spec.recv_offset,
+        "datagrams": datagram::effective(spec, outcome),
         "exchange": exchange::effective(spec, outcome),
         "rate": spec.rate.map(|rate| json!({
             "requested": rate,

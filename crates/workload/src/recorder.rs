@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use haul_stats::MonoNanos;
 
+use crate::datagram;
 use crate::report::IntervalReport;
 
 /// Slices a window is looked at in: they tell when a late flow began, to 2 % of the window.
@@ -23,6 +24,15 @@ const SLICES: u32 = 50;
 
 /// No slice is shorter: looking costs a wake-up.
 const MIN_SLICE: Duration = Duration::from_millis(5);
+
+/// What is read beside the counters, from the start of the flows on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Beside {
+    /// Segments sent again, at a sender that has looked.
+    pub(crate) retransmits: Option<u64>,
+    /// Datagrams of the window known to be missing, at a receiver of such.
+    pub(crate) missing: Option<u64>,
+}
 
 /// What a look at the counters led to.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -68,8 +78,9 @@ pub(crate) struct Recorder {
     next_slice: MonoNanos,
     interval: Option<Duration>,
     next_interval: MonoNanos,
-    interval_from: (MonoNanos, u64, Option<u64>),
-    retransmits_at_open: Option<u64>,
+    interval_from: (MonoNanos, u64, Beside),
+    /// Bytes of a datagram, where the counters are of such.
+    datagram: Option<u64>,
     flows: Vec<FlowMarks>,
     window: (MonoNanos, MonoNanos),
     intervals: Vec<IntervalReport>,
@@ -82,6 +93,7 @@ impl Recorder {
         window: Duration,
         interval: Option<Duration>,
         flows: usize,
+        datagram: Option<u64>,
     ) -> Self {
         let opens = start.after(warmup);
         Self {
@@ -92,8 +104,8 @@ impl Recorder {
             next_slice: opens,
             interval,
             next_interval: opens,
-            interval_from: (opens, 0, None),
-            retransmits_at_open: None,
+            interval_from: (opens, 0, Beside::default()),
+            datagram,
             flows: vec![FlowMarks::default(); flows],
             window: (opens, opens),
             intervals: Vec::new(),
@@ -107,8 +119,9 @@ impl Recorder {
         interval: Option<Duration>,
         flows: usize,
     ) -> Self {
-        let mut recorder = Self::new(start, Duration::ZERO, window, interval, flows);
-        recorder.look(start, &vec![0; flows], Some(0));
+        let mut recorder = Self::new(start, Duration::ZERO, window, interval, flows, None);
+        let nothing = Beside { retransmits: Some(0), missing: None };
+        recorder.look(start, &vec![0; flows], nothing);
         recorder
     }
 
@@ -130,8 +143,8 @@ impl Recorder {
         }
     }
 
-    /// Takes the counters as they stand `now`: one per flow, and the retransmitted segments of all of them together.
-    pub(crate) fn look(&mut self, now: MonoNanos, bytes: &[u64], retransmits: Option<u64>) -> Seen {
+    /// Takes the counters as they stand `now`: one per flow, and what is counted of all of them together.
+    pub(crate) fn look(&mut self, now: MonoNanos, bytes: &[u64], beside: Beside) -> Seen {
         let mut seen = Seen::default();
         match self.phase {
             Phase::WarmUp if now >= self.opens => {
@@ -140,8 +153,9 @@ impl Recorder {
                 for (flow, &count) in self.flows.iter_mut().zip(bytes) {
                     *flow = FlowMarks { at_open: count, latest: count, first: (count > 0).then_some(now) };
                 }
-                self.retransmits_at_open = retransmits;
-                self.interval_from = (now, bytes.iter().sum(), retransmits);
+                // What is missing of the sender's window is counted from nothing, also where that has opened already.
+                let beside = Beside { missing: beside.missing.map(|_| 0), ..beside };
+                self.interval_from = (now, bytes.iter().sum(), beside);
                 // A late opening does not move the closing: the other end closes when it was agreed, and only what both
                 // windows cover is common.
                 self.next_slice = now.after(self.slice);
@@ -157,7 +171,7 @@ impl Recorder {
                 if let Some(interval) = self.interval
                     && (now >= self.next_interval || closes)
                 {
-                    seen.interval = Some(self.cut_interval(now, bytes, retransmits));
+                    seen.interval = Some(self.cut_interval(now, bytes, beside));
                     while self.next_interval <= now {
                         self.next_interval = self.next_interval.after(interval);
                     }
@@ -176,14 +190,14 @@ impl Recorder {
     }
 
     /// Closes the window `now`, before its time.
-    pub(crate) fn cut(&mut self, now: MonoNanos, bytes: &[u64], retransmits: Option<u64>) -> Seen {
+    pub(crate) fn cut(&mut self, now: MonoNanos, bytes: &[u64], beside: Beside) -> Seen {
         self.closes = self.closes.min(now);
         match self.phase {
             Phase::WarmUp => {
                 self.phase = Phase::Closed;
                 Seen { closed: true, ..Seen::default() }
             }
-            Phase::Open => self.look(now, bytes, retransmits),
+            Phase::Open => self.look(now, bytes, beside),
             Phase::Closed => Seen::default(),
         }
     }
@@ -199,16 +213,26 @@ impl Recorder {
         self.window.1 = now;
     }
 
-    fn cut_interval(&mut self, now: MonoNanos, bytes: &[u64], retransmits: Option<u64>) -> IntervalReport {
-        let (start, from, retransmits_from) = self.interval_from;
-        let total = bytes.iter().sum();
+    fn cut_interval(&mut self, now: MonoNanos, bytes: &[u64], beside: Beside) -> IntervalReport {
+        let (start, from, then) = self.interval_from;
+        let total: u64 = bytes.iter().sum();
+        let units = total - from;
+        let missing = beside.missing.zip(then.missing);
+        if let Some((now, then)) = missing {
+            // More has come late than was passed over: it was missing in an interval before.
+            datagram::take_back(&mut self.intervals, then.saturating_sub(now));
+        }
+        let lost = missing.map(|(now, then)| now.saturating_sub(then));
         let report = IntervalReport {
             start,
             end: now,
-            units: total - from,
-            retransmits: retransmits.zip(retransmits_from).map(|(now, then)| now.saturating_sub(then)),
+            units,
+            retransmits: beside.retransmits.zip(then.retransmits).map(|(now, then)| now.saturating_sub(then)),
+            packets: self.datagram.map(|datagram| units / datagram.max(1)),
+            // With nothing there to tell by, nothing is told.
+            lost: lost.filter(|&lost| lost > 0 || units > 0),
         };
-        self.interval_from = (now, total, retransmits);
+        self.interval_from = (now, total, beside);
         self.intervals.push(report);
         report
     }
@@ -253,7 +277,12 @@ mod tests {
             Duration::from_secs(1),
             interval_ms.map(Duration::from_millis),
             2,
+            None,
         )
+    }
+
+    fn retransmits(count: u64) -> Beside {
+        Beside { retransmits: Some(count), missing: None }
     }
 
     /// Runs the recorder on time, both flows at a byte per microsecond, and returns it closed.
@@ -262,7 +291,7 @@ mod tests {
         while let Some(due) = recorder.next() {
             let now = MonoNanos(due.0 + late(looks));
             let count = (now.0 - 1_000 * MS) / 1_000;
-            recorder.look(now, &[count, count], Some(looks));
+            recorder.look(now, &[count, count], retransmits(looks));
             looks += 1;
             assert!(looks < 10_000, "the recorder never closed");
         }
@@ -323,13 +352,13 @@ mod tests {
     #[test]
     fn a_cut_in_the_warm_up_leaves_no_window_and_a_cut_in_the_window_a_shorter_one() {
         let mut cut = recorder(Some(100));
-        assert!(cut.cut(MonoNanos(1_050 * MS), &[5, 5], None).closed);
+        assert!(cut.cut(MonoNanos(1_050 * MS), &[5, 5], Beside::default()).closed);
         let (start, end) = cut.window();
         assert!(end.since(start).is_zero());
 
         let mut cut = recorder(Some(100));
-        cut.look(MonoNanos(1_100 * MS), &[10, 10], None);
-        let seen = cut.cut(MonoNanos(1_350 * MS), &[40, 50], None);
+        cut.look(MonoNanos(1_100 * MS), &[10, 10], Beside::default());
+        let seen = cut.cut(MonoNanos(1_350 * MS), &[40, 50], Beside::default());
         assert!(seen.closed);
         assert_eq!(cut.window(), (MonoNanos(1_100 * MS), MonoNanos(1_350 * MS)));
         assert_eq!(cut.flows().iter().map(FlowMarks::window_units).sum::<u64>(), 70);
@@ -340,7 +369,7 @@ mod tests {
         let mut late = recorder(None);
         let mut looks = 0;
         while let Some(now) = late.next() {
-            late.look(now, &[1 + looks, u64::from(looks >= 20)], None);
+            late.look(now, &[1 + looks, u64::from(looks >= 20)], Beside::default());
             looks += 1;
         }
         let (start, _) = late.window();
@@ -361,10 +390,10 @@ mod tests {
                 now += step;
                 a += da;
                 b += db;
-                recorder.look(MonoNanos(now), &[a, b], None);
+                recorder.look(MonoNanos(now), &[a, b], Beside::default());
             }
             let open = recorder.phase == Phase::Open;
-            recorder.cut(MonoNanos(now), &[a, b], None);
+            recorder.cut(MonoNanos(now), &[a, b], Beside::default());
             let total: u64 = recorder.flows().iter().map(FlowMarks::window_units).sum();
             let intervals = recorder.into_intervals();
             if interval.is_some() && (open || !intervals.is_empty()) {

@@ -70,6 +70,8 @@ pub struct ThreadReport {
     pub reason: Option<String>,
     /// The CPUs it was allowed to run on, read back.
     pub affinity: Option<CpuList>,
+    /// The NUMA node that all of them belong to; `None` where they do not, or the kernel knows of none.
+    pub node: Option<u32>,
 }
 
 /// One slice of the window.
@@ -83,6 +85,13 @@ pub struct IntervalReport {
     pub units: u64,
     /// Segments sent again in it, at the sending end.
     pub retransmits: Option<u64>,
+    /// Datagrams in it.
+    #[serde(default)]
+    pub packets: Option<u64>,
+    /// Datagrams found missing in it, at the receiving end; `None` where there was nothing to tell by. What comes late is
+    /// taken from what was missing before.
+    #[serde(default)]
+    pub lost: Option<u64>,
 }
 
 /// Send calls without a copy in the window.
@@ -91,6 +100,15 @@ pub struct ZerocopyReport {
     /// Those the kernel said it was done with.
     pub completed: u64,
     /// Of these, those it copied after all.
+    pub copied: u64,
+}
+
+/// Bytes received in the window by a receiver that maps what it can.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct MappedReport {
+    /// Those whose pages were mapped.
+    pub mapped: u64,
+    /// Those that were copied.
     pub copied: u64,
 }
 
@@ -142,6 +160,8 @@ pub enum Detail {
     Plain,
     /// What became of the sends without a copy.
     Zerocopy(ZerocopyReport),
+    /// What of the received bytes was mapped.
+    Mapped(MappedReport),
     /// What became of datagrams.
     Datagrams(Box<DatagramReport>),
     /// How long transactions took.
@@ -213,6 +233,9 @@ impl EndReport {
             self.window_start <= slice.start && slice.start <= slice.end && slice.end <= self.window_end
         };
         holds(self.intervals.iter().all(inside), "an interval is not inside the window")?;
+        let possible = |count: Option<u64>| count.is_none_or(|count| count <= MOST_BYTES);
+        let datagrams = |slice: &IntervalReport| possible(slice.packets) && possible(slice.lost);
+        holds(self.intervals.iter().all(datagrams), "an interval has more datagrams than can be")?;
         let sum = self.intervals.iter().try_fold(0_u64, |sum, slice| sum.checked_add(slice.units));
         holds(
             self.intervals.is_empty() || sum == Some(self.window_units()),
@@ -237,6 +260,10 @@ impl EndReport {
             Detail::Zerocopy(sends) => {
                 holds(sends.copied <= sends.completed, "more sends were copied than completed")?;
             }
+            Detail::Mapped(bytes) => holds(
+                bytes.mapped <= MOST_BYTES && bytes.copied <= MOST_BYTES,
+                "more was mapped than can be moved",
+            )?,
             Detail::Datagrams(datagrams) => datagrams.check()?,
             Detail::Exchange(exchange) => exchange.check()?,
         }
@@ -274,11 +301,22 @@ impl EndReport {
             _ => None,
         }
     }
+
+    /// What became of datagrams, at an end that had some.
+    #[must_use]
+    pub fn datagrams(&self) -> Option<&DatagramReport> {
+        match &self.detail {
+            Detail::Datagrams(datagrams) => Some(datagrams),
+            _ => None,
+        }
+    }
 }
 
 /// Both ends of one leg of a finished run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunOutcome {
+    /// What the leg was asked to do, with what was found out before it (the message that fits the path).
+    pub spec: RunSpec,
     /// The end that drove the run.
     pub client: EndReport,
     /// The other.
@@ -381,6 +419,7 @@ mod tests {
                         cpu: Some(ThreadTime { total, user: total, system: total }),
                         reason: None,
                         affinity: None,
+                        node: None,
                     })
                     .collect(),
                 drained,
@@ -406,7 +445,7 @@ mod tests {
             let spec = RunSpec { flows: 2, ..RunSpec::default() };
             prop_assume!(client.check(&spec, Role::Sender).is_ok() && server.check(&spec, Role::Receiver).is_ok());
             let clock_offset = ClockOffset { server_minus_client_ns: offset, error: Duration::ZERO };
-            let outcome = RunOutcome { client, server, clock_offset };
+            let outcome = RunOutcome { spec: spec.clone(), client, server, clock_offset };
             let (readings, _) = readings::of(&spec, &outcome);
             prop_assert!(readings.iter().all(|r| r.value.is_none_or(|value| value.as_f64().is_finite())));
             let _ = readings::validity(&spec, &outcome);

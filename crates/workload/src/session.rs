@@ -216,8 +216,13 @@ impl Session {
         let clock_offset = self.offset;
         match driven {
             Ok(theirs) => {
-                let both = own.reports().into_iter().zip(theirs);
-                Ok(both.map(|(client, server)| RunOutcome { client, server, clock_offset }).collect())
+                let both = own.reports().into_iter().zip(theirs).zip(legs);
+                let outcome = |((client, server), spec)| {
+                    let mut outcome = RunOutcome { spec, client, server, clock_offset };
+                    datagram::settle(&mut outcome);
+                    outcome
+                };
+                Ok(both.map(outcome).collect())
             }
             Err(WorkloadError::Lost { peer, reason, .. }) => Err(WorkloadError::Lost {
                 peer,
@@ -249,7 +254,7 @@ impl Session {
         Ok(spec)
     }
 
-    /// Keeps the session alive while something else takes its time: a server that hears nothing for five seconds takes its
+    /// Keeps the session alive while something else takes its time: a server that hears nothing for eight seconds takes its
     /// client for lost. What fails here shows in the next call.
     pub fn keep_while(&mut self, mut busy: impl FnMut() -> bool) {
         const LOOK: Duration = Duration::from_millis(1);

@@ -159,6 +159,7 @@ pub struct Pin {
 /// What one run does, with every option as it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own, on or off")]
 pub struct RunSpec {
     /// What is run.
     pub workload: Workload,
@@ -391,6 +392,7 @@ impl RunSpec {
             mss: self.mss,
             tos: self.tos,
             user_timeout: Some(DATA_TIMEOUT),
+            // A device and a mark are of the host they are on: of the client's, where they were given.
             bind_device: self.bind_device.clone().filter(|_| client),
             mark: self.mark.filter(|_| client),
             busy_poll_us: self.busy_poll_us,

@@ -8,6 +8,7 @@
 //! How it is sent decides the type: [`Sending`] copies from a buffer, [`FileSending`] hands over pages of a file,
 //! [`ZerocopySending`] those of a ring of buffers.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::{Arc, OnceLock};
@@ -27,9 +28,11 @@ use crate::report::{Detail, Role, ZerocopyReport};
 use crate::spec::{Payload, RunSpec, SpecError};
 
 mod file;
+mod mapped;
 mod zerocopy;
 
 pub(crate) use file::FileSending;
+use mapped::{MappedLedger, MappedReceiving, Share};
 pub(crate) use zerocopy::{Tally, ZerocopySending};
 
 /// A stamp for every so many bytes: no 32 KiB of payload are ever the same. A stamp for every full Ethernet frame (1,408
@@ -87,6 +90,19 @@ pub(crate) fn workers(end: Ends<'_>, flows: Flows) -> Result<Workers> {
     let RunSpec { message, payload, flows, send_with, recv_with, send_offset, recv_offset, .. } = *end.spec;
     let plain = |engine, ceiling| Workers { engine, ledger: Box::new(NoLedger), ceiling };
     if end.role == Role::Receiver {
+        if recv_with == RecvWith::Zerocopy {
+            // Its call never waits.
+            let crew = end.crew(sockets.clone(), None, Manner::Epoll)?;
+            let shares: Vec<Arc<Share>> = sockets.iter().map(|_| Arc::default()).collect();
+            let own = shares.clone();
+            let engine = Engine::prepare(crew, move |place| {
+                let flow = place.flow as usize;
+                let share = own.get(flow).map(Arc::clone).unwrap_or_default();
+                let socket = sockets.get(flow).ok_or(SpecError::Flows(place.flow))?;
+                MappedReceiving::new(socket.as_fd(), message, share)
+            })?;
+            return Ok(Workers { engine, ledger: Box::new(MappedLedger::new(shares)), ceiling: None });
+        }
         let crew = end.crew(sockets, None, Manner::Block)?;
         let engine = Engine::prepare(crew, move |_| Receiving::new(message, recv_offset, recv_with))?;
         return Ok(plain(engine, None));
@@ -97,7 +113,7 @@ pub(crate) fn workers(end: Ends<'_>, flows: Flows) -> Result<Workers> {
     let crew = end.crew(sockets, bucket.as_ref(), Manner::Block)?;
     match send_with {
         SendWith::Write => {
-            let ceiling = ceiling::of(message, send_offset, payload).ok();
+            let ceiling = own_rate(message, send_offset, payload).ok();
             let engine = Engine::prepare(crew, move |place| {
                 Sending::new(message, send_offset, payload, place.flow, quota(place.flow))
             })?;
@@ -122,6 +138,14 @@ pub(crate) fn workers(end: Ends<'_>, flows: Flows) -> Result<Workers> {
             Ok(Workers { engine, ledger: Box::new(ledger), ceiling: None })
         }
     }
+}
+
+/// Bytes per second of the loop that sends from a buffer, into a sink that takes them unseen.
+fn own_rate(message: ByteCount, offset: ByteCount, payload: Payload) -> Result<f64> {
+    ceiling::of(ceiling::Loop::Stream(message, offset, payload), || {
+        let mut sending = Sending::new(message, offset, payload, 0, Quota::NONE)?;
+        Ok(move |sink: &mut File| sending.spend(sink))
+    })
 }
 
 /// The length of a message in memory.
@@ -290,7 +314,7 @@ impl Receiving {
     pub(crate) fn new(message: ByteCount, offset: ByteCount, with: RecvWith) -> Result<Self> {
         let (message, offset) = (length(message)?, length(offset)?);
         let flags = match with {
-            RecvWith::Read => Flags::NONE,
+            RecvWith::Read | RecvWith::Zerocopy => Flags::NONE,
             // The buffer only says how much may be dropped at a time.
             RecvWith::Discard => Flags::DISCARD,
         };

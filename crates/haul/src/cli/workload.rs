@@ -241,6 +241,8 @@ pub(crate) enum Taking {
     Read,
     /// recv with MSG_TRUNC: nothing is copied to user memory
     Discard,
+    /// TCP_ZEROCOPY_RECEIVE: whole pages are mapped, on paths that deliver them (MTU 4148 and a NIC that splits headers)
+    Zerocopy,
 }
 
 impl Taking {
@@ -248,6 +250,7 @@ impl Taking {
         match self {
             Self::Read => "read",
             Self::Discard => "discard",
+            Self::Zerocopy => "zerocopy",
         }
     }
 }

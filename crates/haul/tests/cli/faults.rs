@@ -15,11 +15,11 @@ use crate::site::{Named, Server, Site, note, tool};
 
 const DIRECTIONS: [&str; 2] = ["send", "receive"];
 
-/// A server gives a silent client up after 5 s.
-const FREED_WITHIN: Duration = Duration::from_secs(6);
+/// A server gives a silent client up after 8 s.
+const FREED_WITHIN: Duration = Duration::from_secs(9);
 
 #[test]
-fn a_client_that_is_stopped_for_ever_holds_its_place_for_six_seconds_at_most_and_is_named_meanwhile() {
+fn a_client_that_is_stopped_for_ever_holds_its_place_for_nine_seconds_at_most_and_is_named_meanwhile() {
     for direction in DIRECTIONS {
         let site = Site::new();
         let before = site.server_features();
@@ -67,7 +67,7 @@ fn a_path_that_goes_down_is_a_lost_peer_at_both_ends_within_seconds() {
     site.lab.client.run(|| haul_host::link::set_up(device, false).unwrap()).unwrap();
     let cut = Instant::now();
     let ended = running.end_within(Duration::from_secs(20));
-    assert!(cut.elapsed() < Duration::from_secs(10), "{:?}", cut.elapsed());
+    assert!(cut.elapsed() < Duration::from_secs(13), "{:?}", cut.elapsed());
     let document = ended.document();
     let failure = document.failure.expect("the path is down");
     assert!(failure.exit == 4 && failure.text.contains("lost the server 198.18.0.2"), "{}", failure.text);
@@ -392,9 +392,9 @@ fn a_server_that_is_restarted_costs_a_run_and_not_the_experiment() {
     let mut arguments = vec!["ab", "stream", &target, "-t", "200ms", "--warmup", "20ms", "--pairs", "10"];
     arguments.extend(["--arm", "a:", "--arm", "b:opt.message=1K", "--format", "json"]);
     let running = site.client(&arguments);
-    std::thread::sleep(Duration::from_millis(1_500));
+    thread::sleep(Duration::from_millis(1_500));
     server.signal("KILL");
-    std::thread::sleep(Duration::from_millis(1_500));
+    thread::sleep(Duration::from_millis(1_500));
     let _again = site.serve_as(site.there.haul(&["serve", "--listen", &addr]));
     let document = running.end().complete();
     let failed = document.runs.iter().filter(|run| run.status == Status::Failed).count();

@@ -180,3 +180,163 @@ fn headline(document: &Document) -> String {
     };
     format!("{:.0} {}", value(run, metric, scope), metric.facts().unit)
 }
+
+/// What an exchange is asked for, by how it is to go.
+const EXCHANGES: [&str; 8] = [
+    "rr TARGET",
+    "rr TARGET --flows 16",
+    "rr TARGET --request 1400 --response 14K --flows 3 --in-flight 4",
+    "rr TARGET --udp",
+    "rr TARGET --udp --flows 16 --request 100 --response 100 --in-flight 4",
+    "rr TARGET --rate 2000/s --flows 4",
+    "crr TARGET",
+    "crr TARGET --flows 8 --close reset",
+];
+
+#[test]
+fn every_exchange_runs_over_either_ip_and_its_latencies_and_counts_agree() {
+    let site = Site::new();
+    for target in ["lab", "lab:ipv6"] {
+        for exchange in EXCHANGES {
+            let line = format!("{exchange} -t 500ms --warmup 200ms --format json").replace("TARGET", target);
+            let document = site.run(&words(&line)).complete();
+            let run = &document.runs[0];
+            note(&format!("{line}: {}", headline(&document)));
+            let count = value(run, Metric::TransactionsWindow, Scope::Client);
+            let (rate, window) =
+                (value(run, Metric::Transactions, Scope::Client), value(run, Metric::Window, Scope::Client));
+            assert!(
+                count > 20.0 && (rate * window - count).abs() < 1e-6 * count,
+                "{line}: {rate} × {window}"
+            );
+            let of = |metric| value(run, metric, Scope::Client);
+            let (least, median, most) =
+                (of(Metric::LatencyMin), of(Metric::LatencyP50), of(Metric::LatencyMax));
+            assert!(0.0 < least && least <= median && median <= most, "{line}: {least} {median} {most}");
+            let throughput = run.readings.iter().find(|it| it.metric == Metric::Throughput);
+            assert_eq!(throughput, None, "{line}: an exchange has no throughput");
+        }
+    }
+}
+
+#[test]
+fn a_stream_shows_no_latency_and_a_short_exchange_no_percentile_it_cannot_have() {
+    let site = Site::new();
+    let stream = site.run(&words("stream lab --cc reno -t 300ms --warmup 50ms --format json")).complete();
+    let latency = stream.runs[0].readings.iter().find(|it| it.metric.facts().name.starts_with("latency"));
+    assert_eq!(latency, None);
+    // 71 transactions, of which the 99th percentile would be the greatest.
+    let line = "rr lab --rate 71/s -t 1s --warmup 100ms --format json";
+    let run = &site.run(&words(line)).complete().runs[0];
+    assert!(value(run, Metric::LatencyP50, Scope::Client) > 0.0);
+    for metric in [Metric::LatencyP99, Metric::LatencyP99_9, Metric::LatencyP99_99] {
+        let reading = run.readings.iter().find(|it| it.metric == metric).expect("it is accounted for");
+        let reason = reading.reason.as_deref().unwrap_or("");
+        assert!(reading.value.is_none() && reason.contains("n too small"), "{reading:?}");
+    }
+}
+
+#[test]
+fn small_messages_in_two_parts_do_not_wait_for_a_delayed_acknowledgement() {
+    let site = Site::new();
+    let line = "rr lab --request 10 --response 10 -t 500ms --warmup 100ms --format json";
+    let run = &site.run(&words(line)).complete().runs[0];
+    let median = value(run, Metric::LatencyP50, Scope::Client);
+    assert!(median < 1_000.0, "{median} µs: are messages sent in parts, or held back by Nagle?");
+    assert_eq!(run.effective["client"]["socket"]["nodelay"], true);
+    assert_eq!(run.effective["server"]["socket"]["nodelay"], true);
+}
+
+#[test]
+fn a_stall_of_the_server_is_in_the_latencies_of_all_that_were_due_meanwhile() {
+    let site = Site::new();
+    let server = site.serve(&[]);
+    for more in [&[][..], &["--udp", "--timeout", "10s"][..]] {
+        let target = server.target();
+        let mut arguments = vec!["rr", &target, "--rate", "1000/s", "-t", "6s", "--warmup", "200ms"];
+        arguments.extend(["--in-flight", "1", "--format", "json"]);
+        arguments.extend(more);
+        let running = site.client(&arguments);
+        std::thread::sleep(Duration::from_millis(1_300));
+        server.signal("STOP");
+        std::thread::sleep(Duration::from_secs(4));
+        server.signal("CONT");
+        let run = &running.end().complete().runs[0];
+        let of = |metric| value(run, metric, Scope::Client);
+        note(&format!("p50 {} µs, stall {} µs", of(Metric::LatencyP50), of(Metric::LongestStall)));
+        // Two thirds of the window's requests were due in the stall, and waited for half of it in the mean.
+        assert!(of(Metric::LatencyP50) > 500_000.0, "{more:?}: {} µs", of(Metric::LatencyP50));
+        assert!(of(Metric::LatencyMax) > 3_500_000.0, "{more:?}");
+        assert!(of(Metric::LongestStall) > 3_500_000.0, "{more:?}");
+        assert!((of(Metric::TransactionsWindow) - 6_000.0).abs() < 600.0, "{more:?}");
+    }
+}
+
+#[test]
+fn a_closed_loop_tells_its_stall_and_is_called_service_time() {
+    let site = Site::new();
+    let server = site.serve(&[]);
+    let target = server.target();
+    let running = site.client(&["rr", &target, "-t", "3s", "--warmup", "200ms", "--format", "json"]);
+    std::thread::sleep(Duration::from_millis(1_200));
+    server.signal("STOP");
+    std::thread::sleep(Duration::from_secs(1));
+    server.signal("CONT");
+    let document = running.end().complete();
+    let run = &document.runs[0];
+    assert!(value(run, Metric::LongestStall, Scope::Client) > 800_000.0);
+    assert!(value(run, Metric::LatencyP50, Scope::Client) < 100_000.0, "one slow sample among thousands");
+    assert!(!doubts(&document, DoubtId::Stalled).is_empty(), "{:?}", run.warnings);
+}
+
+#[test]
+fn latency_beside_a_load_is_told_with_the_latency_without_it() {
+    let site = Site::new();
+    for line in [
+        "stream lab --cc reno -t 2s --warmup 200ms --probe rr:500/s --format json",
+        "stream lab:ipv6 --udp --rate 100M -t 2s --warmup 200ms --probe rr:500/s --format json",
+        "stream lab --cc reno --direction both -t 2s --warmup 200ms --probe rr:500/s --format json",
+    ] {
+        let run = &site.run(&words(line)).complete().runs[0];
+        let of = |metric| value(run, metric, Scope::Run);
+        let (idle, loaded) = (of(Metric::ProbeIdleP50), of(Metric::ProbeLoadedP50));
+        note(&format!("{line}: {idle} → {loaded} µs"));
+        assert!(idle > 1.0 && loaded > 1.0, "{line}");
+        let count = run.readings.iter().filter(|it| it.metric == Metric::Transactions).count();
+        assert_eq!(count, 0, "the probe's own rate is nobody's headline");
+    }
+}
+
+#[test]
+fn datagrams_add_up_in_every_mode_and_are_lost_where_they_were_lost() {
+    let site = Site::new();
+    for target in ["lab", "lab:ipv6", "lab:mtu=1280", "loopback"] {
+        for mode in [
+            "",
+            " --batch 32",
+            " --segment",
+            " --gro",
+            " --segment --gro",
+            " --rate 100M",
+            " --direction receive",
+        ] {
+            let line = format!("stream {target} --udp{mode} -t 400ms --warmup 200ms --format json");
+            let document = site.run(&words(&line)).complete();
+            let run = &document.runs[0];
+            let sent = value(run, Metric::PacketsSent, Scope::Sender);
+            let received = value(run, Metric::PacketsReceived, Scope::Receiver);
+            let lost = value(run, Metric::Lost, Scope::Receiver);
+            let parts: f64 = [Metric::LostSender, Metric::LostPath, Metric::LostReceiver]
+                .map(|part| run.readings.iter().find(|it| it.metric == part).and_then(|it| it.value))
+                .into_iter()
+                .flatten()
+                .map(haul_stats::Value::as_f64)
+                .sum();
+            note(&format!("{line}: {sent} sent, {received} received, {lost} lost"));
+            assert!(received > 0.0, "{line}");
+            assert!(lost >= 0.0 && parts >= 0.0, "{line}");
+            let loss = value(run, Metric::Loss, Scope::Receiver);
+            assert!((0.0..=100.0).contains(&loss), "{line}: {loss} %");
+        }
+    }
+}

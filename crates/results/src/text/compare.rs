@@ -10,8 +10,8 @@ use std::fmt::Write as _;
 
 use haul_stats::{Comparison, DoubtId, Metric, Scope, Verdict};
 
+use super::cells::{quantile, spread_note, whose};
 use super::number::{NONE, Number, Scale, change_decimals, percent, signed};
-use super::stream::{spread_note, whose};
 use super::table::{Align, Column, Table};
 use super::wrap::{label, paragraph};
 use super::{
@@ -38,7 +38,7 @@ pub(super) fn show(out: &mut String, document: &Document, layout: Layout) {
     let all = &document.comparisons;
     if all.is_empty() {
         out.push_str("\nno comparison could be made\n");
-        super::stream::show(out, document, layout);
+        super::cells::show(out, document, layout);
         return;
     }
     let axes = Axes::of(all);
@@ -177,8 +177,12 @@ pub(super) fn by_metric(all: &[&Comparison], layout: Layout) -> String {
     let scales: Vec<Scale> = all.iter().map(|c| Scale::of(&c.unit, &sides(c))).collect();
     let labels = |separator: &str| {
         let rows = all.iter().zip(&scales).map(|(c, scale)| {
-            let scope = if c.scope == Scope::Run { String::new() } else { format!("{}, ", whose(c.scope)) };
-            format!("{}{separator}{scope}{}", metric_name(c.metric), scale.unit)
+            let whose = match whose(c.metric, c.scope) {
+                "" => String::new(),
+                whose => format!("{whose}, "),
+            };
+            let (name, unit) = row_name(c.metric, &scale.unit);
+            format!("{name}{separator}{whose}{unit}")
         });
         Column::text(&[], Align::Left, rows.collect())
     };
@@ -343,13 +347,39 @@ fn counted(verdicts: &[Verdict]) -> Vec<String> {
         .collect()
 }
 
-/// `service demand`, `CPU utilization`.
+/// `service demand`, `CPU utilization`, `p99 latency`.
 pub(super) fn metric_name(metric: Metric) -> String {
     let words = metric.facts().name.replace('_', " ");
-    match words.strip_prefix("cpu ") {
-        Some(rest) => format!("CPU {rest}"),
-        None if metric == Metric::Rtt => "round trip time".to_owned(),
-        None => words,
+    if let (Some(quantile), false) = (quantile(metric), words.starts_with("gap")) {
+        return match words.split_once(' ') {
+            Some(("probe", rest)) if rest.starts_with("idle") => format!("{quantile} latency without load"),
+            Some(("probe", _)) => format!("{quantile} latency under load"),
+            _ => format!("{quantile} latency"),
+        };
+    }
+    match metric {
+        Metric::Rtt => "round trip time".to_owned(),
+        Metric::Transactions => "transaction rate".to_owned(),
+        Metric::LatencyMin => "shortest latency".to_owned(),
+        Metric::LatencyMean => "mean latency".to_owned(),
+        Metric::LatencyMax => "longest latency".to_owned(),
+        Metric::ServiceDemandTransaction => "service demand".to_owned(),
+        Metric::Unanswered => "unanswered requests".to_owned(),
+        _ => match words.strip_prefix("cpu ") {
+            Some(rest) => format!("CPU {rest}"),
+            None => words,
+        },
+    }
+}
+
+/// The name and the unit of a row: the table of a comparison has no column to spare.
+fn row_name(metric: Metric, unit: &str) -> (String, String) {
+    let name = metric_name(metric);
+    match metric {
+        Metric::ServiceDemandTransaction => {
+            ("demand/transaction".to_owned(), unit.trim_end_matches("/transaction").to_owned())
+        }
+        _ => (name.replace("latency under", "under").replace("latency without", "without"), unit.to_owned()),
     }
 }
 
@@ -357,11 +387,16 @@ pub(super) fn metric_name(metric: Metric) -> String {
 fn described(metric: Metric, scope: Scope) -> String {
     let name = metric_name(metric);
     match (metric, scope) {
-        (Metric::Throughput, Scope::Receiver) | (Metric::Retransmits, Scope::Sender) | (_, Scope::Run) => {
-            name
-        }
+        (Metric::Throughput, Scope::Run) => format!("{name} of both ways together"),
+        (Metric::Throughput | Metric::PacketRate, Scope::Receiver)
+        | (Metric::Retransmits, Scope::Sender)
+        | (_, Scope::Run) => name,
         (_, Scope::SharedHost) => format!("{name} of both ends together"),
-        (_, scope) => format!("{name} of the {scope}"),
+        (_, scope) => match whose(metric, scope) {
+            "" => name,
+            whose if whose.starts_with("to ") => format!("{name} to the {scope}"),
+            _ => format!("{name} of the {scope}"),
+        },
     }
 }
 
@@ -373,7 +408,9 @@ fn described(metric: Metric, scope: Scope) -> String {
 pub fn sentence(comparison: &Comparison) -> String {
     let (arm, base) = (name(&comparison.arm.arm), name(&comparison.base.arm));
     let what = described(comparison.metric, comparison.scope);
-    let be = if comparison.metric == Metric::Retransmits { "are" } else { "is" };
+    let plural = [Metric::Retransmits, Metric::Resends, Metric::Unanswered, Metric::Duplicates]
+        .contains(&comparison.metric);
+    let be = if plural { "are" } else { "is" };
     let places = decimals(comparison);
     let (change, interval) = change(comparison);
     let range = interval.map(|[low, high]| {

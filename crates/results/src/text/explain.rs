@@ -17,7 +17,7 @@ const NAMES: usize = 30;
 const FEATURES: &str = "nic.feature.";
 
 /// Words of a report that are neither metrics nor doubts.
-const WORDS: [(&str, &str); 17] = [
+const WORDS: [(&str, &str); 20] = [
     ("client", "The end that drives the test."),
     ("server", "The end that runs 'haul serve'."),
     (
@@ -33,7 +33,21 @@ const WORDS: [(&str, &str); 17] = [
         "Client and server run on one kernel. Its CPU time is shown once, under 'both'; the ends are told apart by the \
          time of their threads.",
     ),
-    ("flow", "One data connection."),
+    ("flow", "One data connection, or one pair of UDP addresses."),
+    (
+        "transaction",
+        "A request and its whole response; with crr also the opening and closing of a connection of its own.",
+    ),
+    (
+        "latency",
+        "How long a transaction took. Service time, from its send call to the last byte of its response; with --rate, from \
+         the time it was due. A percentile is shown once ten samples are expected beyond it.",
+    ),
+    (
+        "probe",
+        "A small request at a time on a connection of its own beside the flows (--probe): what the load does to the latency \
+         of others.",
+    ),
     (
         "run",
         "One execution with new connections: a warm-up, then one measured window. The unit of statistics.",
@@ -51,7 +65,7 @@ const WORDS: [(&str, &str); 17] = [
     (
         "interval",
         "In a comparison: the range of changes the pairs are compatible with, at the confidence named. It is not the \
-         spread of the runs, which stands behind ±. In a stream: a slice of the window.",
+         spread of the runs, which stands behind ±. In a run: a slice of the window.",
     ),
     (
         "better",
@@ -81,24 +95,27 @@ pub fn explain(name: Option<&str>, layout: impl Into<Layout>) -> Result<String, 
     let Some(name) = name else { return Ok(overview(layout)) };
     let wanted = name.to_ascii_lowercase().replace([' ', '-'], "_");
     let mut out = String::new();
+    // A number and the doubt about it can have one name: both are meant.
+    let mut entry = |title: &str, meaning: &str| {
+        if !out.is_empty() {
+            out.push('\n');
+        }
+        out.push_str(&layout.paint(Tone::Heading, title));
+        out.push('\n');
+        paragraph(&mut out, "  ", meaning, 2, layout.columns());
+    };
     if let Some(metric) = Metric::ALL.iter().find(|metric| metric.facts().name == wanted) {
         let facts = metric.facts();
         let title = format!("{} ({}; {})", facts.name, facts.unit, direction(facts.better));
-        out.push_str(&layout.paint(Tone::Heading, &title));
-        out.push('\n');
-        paragraph(&mut out, "  ", facts.meaning, 2, layout.columns());
-        return Ok(out);
+        entry(&title, facts.meaning);
     }
     if let Some(doubt) = DoubtId::ALL.iter().find(|doubt| doubt.name() == wanted) {
-        out.push_str(&layout.paint(Tone::Heading, &format!("{} (a doubt about a result)", doubt.name())));
-        out.push('\n');
-        paragraph(&mut out, "  ", doubt.advice(), 2, layout.columns());
-        return Ok(out);
+        entry(&format!("{} (a doubt about a result)", doubt.name()), doubt.advice());
     }
     if let Some((word, meaning)) = WORDS.iter().find(|(word, _)| *word == wanted) {
-        out.push_str(&layout.paint(Tone::Heading, word));
-        out.push('\n');
-        paragraph(&mut out, "  ", meaning, 2, layout.columns());
+        entry(word, meaning);
+    }
+    if !out.is_empty() {
         return Ok(out);
     }
     let known = Metric::ALL

@@ -8,19 +8,21 @@
 //! Plain text is the default and is what a mail needs. Colour is the caller's decision, who knows whether the output
 //! is a terminal. Text that came from another host is shown with its control characters escaped.
 
+mod cells;
 mod compare;
 mod demo;
 mod explain;
 mod force;
 mod number;
-mod stream;
+mod rows;
+mod single;
 mod table;
 mod wrap;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use haul_stats::{ByteCount, CellValue, Doubt, DoubtId};
+use haul_stats::{BitRate, ByteCount, CellValue, Doubt, DoubtId, PerSecond};
 
 pub use compare::sentence;
 pub use demo::{Demonstration, demonstration};
@@ -117,7 +119,7 @@ pub fn document(document: &Document, layout: impl Into<Layout>) -> String {
     let mut out = String::new();
     headline(&mut out, document, layout);
     match document.kind {
-        Kind::Stream | Kind::Rr | Kind::Crr => stream::show(&mut out, document, layout),
+        Kind::Stream | Kind::Rr | Kind::Crr => cells::show(&mut out, document, layout),
         Kind::Ab | Kind::Demo => compare::show(&mut out, document, layout),
         Kind::Env => explain::environment(&mut out, &document.environment, layout),
     }
@@ -216,17 +218,29 @@ fn quoted(word: &str) -> String {
     }
 }
 
+/// How the record ends the name of an axis that has a unit.
+const UNITS: [&str; 4] = ["_bytes", "_bits_per_s", "_per_s", "_us"];
+
 /// An axis of a sweep as people call it: `message_bytes` is the message.
 fn axis_name(axis: &str) -> String {
-    label(axis.strip_suffix("_bytes").unwrap_or(axis), LONGEST_NAME).replace('_', " ")
+    label(in_words(axis), LONGEST_NAME).replace('_', " ")
 }
 
-/// A point on an axis: sizes as 64K, everything else as it is.
+/// The axis without its unit.
+fn in_words(axis: &str) -> &str {
+    UNITS.iter().find_map(|unit| axis.strip_suffix(unit)).unwrap_or(axis)
+}
+
+/// A point on an axis: sizes as 64K, rates as 1Gbit/s or 1K/s, everything else as it is.
 fn axis_value(axis: &str, value: &CellValue) -> String {
-    match value {
-        CellValue::Int(bytes) if axis.ends_with("_bytes") => ByteCount(*bytes).to_string(),
-        CellValue::Int(count) => count.to_string(),
-        CellValue::Text(text) => label(text, LONGEST_NAME),
+    let unit = UNITS.iter().find(|unit| axis.ends_with(**unit)).copied();
+    match (value, unit) {
+        (CellValue::Text(text), _) => label(text, LONGEST_NAME),
+        (CellValue::Int(bytes), Some("_bytes")) => ByteCount(*bytes).to_string(),
+        (CellValue::Int(bits), Some("_bits_per_s")) => format!("{}bit/s", BitRate(*bits)),
+        (CellValue::Int(count), Some("_per_s")) => PerSecond(*count).to_string(),
+        (CellValue::Int(micros), Some("_us")) => format!("{micros}µs"),
+        (CellValue::Int(count), _) => count.to_string(),
     }
 }
 
@@ -240,10 +254,12 @@ pub fn cell_name(cell: &Cell) -> String {
     named.join(", ")
 }
 
-/// The axes of a sweep in the order of their columns: those every stream has come first.
+/// The axes of a sweep in the order of their columns: those every run has come first.
 fn in_column_order<'a>(axes: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
+    const FIRST: [&str; 4] = ["message_bytes", "request_bytes", "response_bytes", "flows"];
     let mut axes: Vec<&str> = axes.map(String::as_str).collect();
-    axes.sort_unstable_by_key(|axis| (*axis != "message_bytes", *axis != "flows", *axis));
+    let place = |axis: &str| FIRST.iter().position(|known| *known == axis).unwrap_or(FIRST.len());
+    axes.sort_unstable_by_key(|axis| (place(axis), *axis));
     axes.dedup();
     axes
 }

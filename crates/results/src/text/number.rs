@@ -19,6 +19,12 @@ const DIGITS_SPREAD: i32 = 2;
 /// No column has more decimals, however small its numbers: a nanosecond in a second.
 const MAX_DECIMALS: i32 = 9;
 
+/// Units of which there is no half.
+const COUNTS: [&str; 5] = ["segments", "B", "packets", "datagrams", "transactions"];
+
+/// Units that need no decimals where all numbers are whole, but do where a part of one is seen.
+const WHOLE: [&str; 3] = ["bit/s", "1/s", "s"];
+
 /// What stands where there is no number.
 pub(super) const NONE: &str = "–";
 
@@ -54,16 +60,12 @@ pub(super) struct Scale {
 impl Scale {
     /// The scale that suits these numbers of that unit.
     pub(super) fn of(unit: &str, numbers: &[Number]) -> Self {
-        let largest = numbers.iter().map(|number| number.mean.abs()).fold(0.0, f64::max);
-        let count = ["segments", "B"].contains(&unit);
-        let (unit, divisor) = match unit {
-            "bit/s" if largest >= 1e9 || numbers.is_empty() => ("Gbit/s", 1e9),
-            "bit/s" if largest >= 1e6 => ("Mbit/s", 1e6),
-            "bit/s" if largest >= 1e3 => ("kbit/s", 1e3),
-            "us/KiB" => ("µs/KiB", 1.0),
-            "us" => ("µs", 1.0),
-            other => (other, 1.0),
-        };
+        Self::beside(unit, numbers, numbers)
+    }
+
+    /// The scale of numbers that are read beside others of their kind: the unit is that of all, the decimals their own.
+    pub(super) fn beside(unit: &str, numbers: &[Number], all: &[Number]) -> Self {
+        let (name, divisor) = shown_in(unit, all);
         let nonzero = |value: &f64| *value > 0.0;
         let means: Vec<f64> =
             numbers.iter().map(|number| number.mean.abs() / divisor).filter(nonzero).collect();
@@ -71,7 +73,7 @@ impl Scale {
             numbers.iter().filter_map(|number| number.stddev).map(|spread| spread / divisor).filter(nonzero);
         let whole =
             numbers.iter().all(|number| number.mean.fract() == 0.0 && number.stddev.is_none_or(|s| s == 0.0));
-        let decimals = if whole && (count || unit == "bit/s" || unit == "s") {
+        let decimals = if whole && (COUNTS.contains(&unit) || (WHOLE.contains(&unit) && name == unit)) {
             0
         } else {
             let large = places(means.iter().copied().fold(0.0, f64::max), DIGITS_LARGEST);
@@ -79,13 +81,57 @@ impl Scale {
             let spread = places(spreads.fold(0.0, f64::max), DIGITS_SPREAD);
             large.max(small).max(spread).clamp(0, MAX_DECIMALS)
         };
-        Self { unit: unit.to_owned(), divisor, decimals: usize::try_from(decimals).unwrap_or(0) }
+        Self { unit: name.to_owned(), divisor, decimals: usize::try_from(decimals).unwrap_or(0) }
     }
 
     /// The value in this scale.
     pub(super) fn show(&self, value: f64) -> String {
         unsigned_zero(format!("{:.*}", self.decimals, value / self.divisor))
     }
+}
+
+/// What these numbers of a unit are shown in, and what they are divided by.
+///
+/// Rates follow the largest of them, as links are named. Times follow the smallest: a median is read in microseconds
+/// although the longest of a million took milliseconds.
+fn shown_in<'a>(unit: &'a str, numbers: &[Number]) -> (&'a str, f64) {
+    let means = || numbers.iter().map(|number| number.mean.abs()).filter(|mean| *mean > 0.0);
+    let largest = means().fold(0.0, f64::max);
+    let smallest = means().fold(f64::INFINITY, f64::min);
+    let least = if smallest.is_finite() { smallest } else { 0.0 };
+    match unit {
+        "bit/s" if largest >= 1e9 || numbers.is_empty() => ("Gbit/s", 1e9),
+        "bit/s" if largest >= 1e6 => ("Mbit/s", 1e6),
+        "bit/s" if largest >= 1e3 => ("kbit/s", 1e3),
+        "1/s" if largest >= 1e6 => ("M/s", 1e6),
+        "1/s" if largest >= 1e3 => ("k/s", 1e3),
+        "us" if least >= 1e6 => ("s", 1e6),
+        "us" if least >= 1e3 => ("ms", 1e3),
+        "us" => ("µs", 1.0),
+        "us/KiB" => ("µs/KiB", 1.0),
+        "us/transaction" => ("µs/transaction", 1.0),
+        other => (other, 1.0),
+    }
+}
+
+/// One number with its unit: `1.204 ms`, `17 packets`.
+pub(super) fn quantity(unit: &str, value: f64) -> String {
+    let Some(number) = (Number { mean: value, stddev: None }).finite() else { return NONE.to_owned() };
+    let scale = Scale::of(unit, &[number]);
+    format!("{} {}", scale.show(value), scale.unit)
+}
+
+/// A count in prose: `1,234,567`.
+pub(super) fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut out = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
 }
 
 /// The decimals that give a value so many significant digits.
@@ -150,11 +196,61 @@ mod tests {
             (&[999.0], "bit/s", &["999"]),
             (&[0.0], "bit/s", &["0"]),
         ] {
-            let scale = Scale::of("bit/s", &plain(values));
-            assert_eq!(scale.unit, unit, "{values:?}");
-            let got: Vec<String> = values.iter().map(|&value| scale.show(value)).collect();
-            assert_eq!(got, shown, "{values:?}");
+            check("bit/s", values, unit, shown);
         }
+        for (values, unit, shown) in [
+            (&[81_234.5][..], "k/s", &["81.23"][..]),
+            (&[1_234_567.0, 980.0], "M/s", &["1.23457", "0.00098"]),
+            (&[100.0], "1/s", &["100"]),
+            (&[99.5], "1/s", &["99.50"]),
+        ] {
+            check("1/s", values, unit, shown);
+        }
+    }
+
+    fn check(base: &str, values: &[f64], unit: &str, shown: &[&str]) {
+        let scale = Scale::of(base, &plain(values));
+        assert_eq!(scale.unit, unit, "{values:?}");
+        let got: Vec<String> = values.iter().map(|&value| scale.show(value)).collect();
+        assert_eq!(got, shown, "{values:?}");
+    }
+
+    #[test]
+    fn times_are_in_the_unit_of_the_shortest_of_them() {
+        for (values, unit, shown) in [
+            (&[12.9][..], "µs", &["12.90"][..]),
+            (&[12.9, 12_043.0], "µs", &["13", "12043"]),
+            (&[1204.0], "ms", &["1.204"]),
+            (&[2_500_000.0], "s", &["2.500"]),
+            (&[0.02], "µs", &["0.02000"]),
+            (&[0.0], "µs", &["0"]),
+        ] {
+            check("us", values, unit, shown);
+        }
+        let (median, tail) = (plain(&[12.9]), plain(&[12_043.0]));
+        let scale = Scale::beside("us", &tail, &[median, tail.clone()].concat());
+        assert_eq!((scale.unit.as_str(), scale.show(12_043.0)), ("µs", "12043".to_owned()));
+    }
+
+    #[test]
+    fn one_number_has_its_unit_behind_it() {
+        for (unit, value, shown) in [
+            ("us", 1204.0, "1.204 ms"),
+            ("us/transaction", 23.456, "23.46 µs/transaction"),
+            ("packets", 17.0, "17 packets"),
+            ("%", 0.0561, "0.05610 %"),
+            ("us", f64::NAN, "–"),
+        ] {
+            assert_eq!(quantity(unit, value), shown);
+        }
+    }
+
+    #[test]
+    fn counts_in_prose_are_grouped() {
+        for (count, shown) in [(0, "0"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(grouped(count), shown);
+        }
+        assert_eq!(grouped(u64::MAX), "18,446,744,073,709,551,615");
     }
 
     #[test]
@@ -165,8 +261,10 @@ mod tests {
 
     #[test]
     fn counts_stay_whole() {
-        let scale = Scale::of("segments", &plain(&[0.0, 123_456_789.0]));
-        assert_eq!((scale.show(0.0), scale.show(123_456_789.0)), ("0".to_owned(), "123456789".to_owned()));
+        for unit in COUNTS {
+            check(unit, &[0.0, 123_456_789.0], unit, &["0", "123456789"]);
+            check(unit, &[3.0, 4.5], unit, &["3.000", "4.500"]);
+        }
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! A table too wide for its page is not squeezed: no number is ever cut or wrapped. Instead, a mean and its spread are
 //! first set below each other, and if that is not enough the table is [folded](Table::render): what does not fit
-//! follows in a further table which repeats the key columns.
+//! follows in a further table which repeats those key columns that tell its rows apart. Columns that are
+//! [joined](Column::joined) stay together.
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table as Grid, TableStyle};
 
@@ -27,6 +28,8 @@ pub(super) struct Column {
     heading: Vec<String>,
     align: Align,
     entries: Entries,
+    /// Whether it is read together with the column before it.
+    joined: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -44,13 +47,24 @@ impl Column {
     /// A column of texts; an entry may have several lines.
     pub(super) fn text(heading: &[&str], align: Align, entries: Vec<String>) -> Self {
         let heading = heading.iter().map(|&line| line.to_owned()).collect();
-        Self { heading, align, entries: Entries::Text(entries) }
+        Self { heading, align, entries: Entries::Text(entries), joined: false }
     }
 
     /// A column of numbers of one metric; its unit becomes the last line of the heading.
     pub(super) fn numbers(heading: &[&str], unit: &str, entries: &[Option<Number>]) -> Self {
         let known: Vec<Number> = entries.iter().copied().flatten().collect();
-        let scale = Scale::of(unit, &known);
+        Self::numbers_beside(heading, unit, entries, &known)
+    }
+
+    /// The same where `all` are to be in one unit, as the percentiles of one distribution are.
+    pub(super) fn numbers_beside(
+        heading: &[&str],
+        unit: &str,
+        entries: &[Option<Number>],
+        all: &[Number],
+    ) -> Self {
+        let known: Vec<Number> = entries.iter().copied().flatten().collect();
+        let scale = Scale::beside(unit, &known, all);
         let scales = vec![scale.clone(); entries.len()];
         let mut column = Self::spread(heading, entries, &scales);
         column.heading.push(scale.unit);
@@ -65,7 +79,13 @@ impl Column {
         });
         let heading = heading.iter().map(|&line| line.to_owned()).collect();
         let aligned = scales.windows(2).all(|pair| pair[0] == pair[1]);
-        Self { heading, align: Align::Right, entries: Entries::Spread { shown: shown.collect(), aligned } }
+        let entries = Entries::Spread { shown: shown.collect(), aligned };
+        Self { heading, align: Align::Right, entries, joined: false }
+    }
+
+    /// The column as one that is read together with the column before it.
+    pub(super) fn joined(self, joined: bool) -> Self {
+        Self { joined, ..self }
     }
 
     /// The entries as text, the spread beside the mean or below it.
@@ -97,6 +117,14 @@ impl Column {
         }
     }
 
+    /// Whether it tells one row from another.
+    fn varies(&self) -> bool {
+        match &self.entries {
+            Entries::Text(entries) => entries.windows(2).any(|pair| pair[0] != pair[1]),
+            Entries::Spread { shown, .. } => shown.windows(2).any(|pair| pair[0] != pair[1]),
+        }
+    }
+
     fn width(&self, stacked: bool) -> usize {
         let cells = self.cells(stacked);
         let lines = self.heading.iter().map(String::as_str).chain(cells.iter().flat_map(|cell| cell.lines()));
@@ -124,15 +152,26 @@ impl Table {
         {
             return grid(&all, stacked);
         }
+        let again: Vec<&Column> = self.keys.iter().filter(|key| key.varies()).collect();
+        let joint = |page: &[&Column], group: &[Column]| {
+            total(&page.iter().copied().chain(group).collect::<Vec<_>>(), true)
+        };
         let mut pages = Vec::new();
         let mut page: Vec<&Column> = self.keys.iter().collect();
-        for column in &self.values {
-            page.push(column);
-            if page.len() > self.keys.len() + 1 && total(&page, true) > width {
-                page.pop();
+        let mut keys = page.len();
+        for group in self.values.chunk_by(|_, next| next.joined) {
+            if page.len() > keys && joint(&page, group) > width && joint(&again, group) <= width {
                 pages.push(grid(&page, true));
-                page.truncate(self.keys.len());
+                (page, keys) = (again.clone(), again.len());
+            }
+            for column in group {
                 page.push(column);
+                if page.len() > keys + 1 && total(&page, true) > width {
+                    page.pop();
+                    pages.push(grid(&page, true));
+                    (page, keys) = (again.clone(), again.len());
+                    page.push(column);
+                }
             }
         }
         pages.push(grid(&page, true));

@@ -51,7 +51,23 @@ pub(super) fn bound(text: &str) -> String {
 
 /// Whether a word must not begin a line: it belongs to the one before it.
 fn belongs(before: &str, word: &str) -> bool {
-    const UNITS: [&str; 7] = ["%", "s", "Gbit/s", "Mbit/s", "kbit/s", "µs/KiB", "segments"];
+    const UNITS: [&str; 15] = [
+        "%",
+        "s",
+        "ms",
+        "µs",
+        "1/s",
+        "k/s",
+        "M/s",
+        "Gbit/s",
+        "Mbit/s",
+        "kbit/s",
+        "µs/KiB",
+        "µs/transaction",
+        "segments",
+        "packets",
+        "transactions",
+    ];
     let bare = word.trim_end_matches([',', ';', ':', '.', ')']);
     let joined = ["…", "→"];
     (before.ends_with(|c: char| c.is_ascii_digit()) && UNITS.contains(&bare))

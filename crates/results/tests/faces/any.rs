@@ -42,7 +42,18 @@ fn text() -> BoxedStrategy<String> {
 }
 
 fn axis() -> BoxedStrategy<String> {
-    prop_oneof![Just("message_bytes".to_owned()), Just("flows".to_owned()), "[a-z_]{1,14}"].boxed()
+    let known = [
+        "message_bytes",
+        "request_bytes",
+        "response_bytes",
+        "flows",
+        "rate_bits_per_s",
+        "rate_per_s",
+        "in_flight",
+        "busy_poll_us",
+    ];
+    prop_oneof![2 => proptest::sample::select(known.to_vec()).prop_map(str::to_owned), 1 => "[a-z_]{1,14}"]
+        .boxed()
 }
 
 fn json() -> BoxedStrategy<Json> {
@@ -67,6 +78,36 @@ fn level() -> impl Strategy<Value = CellValue> {
     prop_oneof![any::<u64>().prop_map(CellValue::Int), text().prop_map(CellValue::Text)]
 }
 
+/// Options as the record names them, with the values they take and others.
+fn options() -> BoxedStrategy<Json> {
+    let named = |name: &'static str, usual: Vec<Json>| {
+        let value = prop_oneof![3 => proptest::sample::select(usual), 1 => json()];
+        value.prop_map(move |value| (name.to_owned(), value))
+    };
+    let words = |words: &[&str]| words.iter().map(|word| Json::from(*word)).collect::<Vec<_>>();
+    let option = prop_oneof![
+        named("workload", words(&["stream", "rr", "crr"])),
+        named("transport", words(&["tcp", "udp"])),
+        named("direction", words(&["send", "receive", "both"])),
+        named("placement", words(&["free", "pair"])),
+        named("close", words(&["fin", "reset"])),
+        named("spin", vec![true.into(), false.into()]),
+        named("segment", vec![true.into(), false.into()]),
+        named("dont_fragment", vec![true.into(), false.into(), Json::Null]),
+        named("batch", vec![1.into(), 64.into()]),
+        named("in_flight", vec![1.into(), 16.into()]),
+        named("threads", vec!["auto".into(), 4.into()]),
+        named("probe_per_s", vec![100.into(), Json::Null]),
+        named("rate_per_s", vec!["max".into(), 1000.into()]),
+        named("timeout_s", vec![0.2.into(), 0.5.into()]),
+        named("busy_poll_us", vec![50.into(), Json::Null]),
+        named("bind_device", words(&["eth0", "\u{1b}[2J"])),
+        named("tos", vec![184.into(), 0.into()]),
+        named("arms", vec![serde_json::json!(["a:opt.batch=64", 3, "b:"])]),
+    ];
+    vec(option, 0..8).prop_map(|options| Json::Object(options.into_iter().collect())).boxed()
+}
+
 /// What a run has in force: often of the shape the text looks into, with anything in it.
 fn effective() -> BoxedStrategy<Json> {
     let end = (json(), json(), json(), json(), any::<u64>()).prop_map(|(host, cc, threads, affinity, size)| {
@@ -75,10 +116,15 @@ fn effective() -> BoxedStrategy<Json> {
             "socket": {"cc": cc, "mss": 1448, "sndbuf": size, "sndbuf_autotuned": true, "rcvbuf": size / 2},
         })
     });
+    let leg = (end.clone(), end, options()).prop_map(|(client, server, mut leg)| {
+        (leg["client"], leg["server"]) = (client, server);
+        leg
+    });
     prop_oneof![
         json(),
-        (end.clone(), end)
-            .prop_map(|(client, server)| serde_json::json!({"client": client, "server": server}))
+        leg.clone(),
+        vec(leg, 0..3).prop_map(|legs| serde_json::json!({"legs": legs})),
+        json().prop_map(|legs| serde_json::json!({"legs": legs})),
     ]
     .boxed()
 }
@@ -134,17 +180,24 @@ fn failure() -> BoxedStrategy<Option<Failure>> {
 }
 
 fn run(numbers: Numbers) -> BoxedStrategy<Run> {
-    let interval = (number(numbers), number(numbers), any::<u64>(), number(numbers), of(any::<u64>()))
-        .prop_map(|(start_s, seconds, bytes, bits_per_second, retransmits)| Interval {
+    let rates = (of(number(numbers)), of(number(numbers)));
+    let counts = (of(any::<u64>()), of(any::<u64>()), of(any::<u64>()));
+    let direction = of(prop_oneof![Just("send".to_owned()), Just("receive".to_owned()), text()]);
+    let interval = (direction, number(numbers), number(numbers), counts, rates).prop_map(
+        |(direction, start_s, seconds, (bytes, transactions, retransmits), rates)| Interval {
+            direction,
             start_s,
             seconds,
             bytes,
-            bits_per_second,
+            bits_per_second: rates.0,
+            transactions,
+            transactions_per_second: rates.1,
             retransmits,
-        });
+        },
+    );
     let levels = btree_map(axis(), level(), 0..3);
     let place = (any::<u32>(), of(text()), of(any::<u32>()), levels, number(numbers));
-    let content = (effective(), vec(reading(numbers), 0..12), vec(interval, 0..3), vec(doubt(), 0..2));
+    let content = (effective(), vec(reading(numbers), 0..40), vec(interval, 0..3), vec(doubt(), 0..2));
     (place, status(), failure(), content)
         .prop_map(
             |(
@@ -224,9 +277,11 @@ fn facts() -> BoxedStrategy<Option<Facts>> {
 
 /// Any document at all of this schema.
 pub(crate) fn document(numbers: Numbers) -> BoxedStrategy<Document> {
-    let kind = proptest::sample::select(vec![Kind::Stream, Kind::Ab, Kind::Demo, Kind::Env]);
+    let kind =
+        proptest::sample::select(vec![Kind::Stream, Kind::Rr, Kind::Crr, Kind::Ab, Kind::Demo, Kind::Env]);
     let head = (text(), text(), kind, status(), failure(), text(), number(numbers), vec(text(), 0..4));
-    let options = (json(), json()).prop_map(|(requested, effective)| Options { requested, effective });
+    let options = (prop_oneof![json(), options()], effective())
+        .prop_map(|(requested, effective)| Options { requested, effective });
     let environment = (facts(), facts()).prop_map(|(client, server)| Environment { client, server });
     let body = (vec(run(numbers), 0..6), vec(comparison(numbers), 0..5), vec(doubt(), 0..3));
     (head, options, environment, body)

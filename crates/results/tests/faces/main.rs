@@ -2,5 +2,6 @@
 
 mod any;
 mod json;
+mod kinds;
 mod sample;
 mod text;

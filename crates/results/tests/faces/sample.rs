@@ -155,16 +155,17 @@ pub(crate) fn shared_host(gbit: f64) -> Vec<Reading> {
 }
 
 pub(crate) fn intervals(gbit: &[f64]) -> Vec<Interval> {
-    (0u32..)
-        .zip(gbit)
-        .map(|(second, rate)| Interval {
-            start_s: f64::from(second),
-            seconds: 1.0,
-            bytes: 0,
-            bits_per_second: rate * 1e9,
-            retransmits: Some(u64::from(second % 2)),
-        })
-        .collect()
+    let slice = |(second, rate): (u32, &f64)| Interval {
+        direction: Some("send".to_owned()),
+        start_s: f64::from(second),
+        seconds: 1.0,
+        bytes: Some(0),
+        bits_per_second: Some(rate * 1e9),
+        transactions: None,
+        transactions_per_second: None,
+        retransmits: Some(u64::from(second % 2)),
+    };
+    (0u32..).zip(gbit).map(slice).collect()
 }
 
 /// A fixed scatter around 1, the same for every caller.
@@ -238,4 +239,186 @@ pub(crate) fn four_verdicts() -> Document {
         Doubt::new(DoubtId::FailedRuns, "1 of 22 runs failed"),
     ];
     document
+}
+
+/// What an exchange was asked for, as the plan writes it.
+pub(crate) fn asked_of_an_exchange(workload: &str) -> Json {
+    json!({
+        "workload": workload, "transport": "tcp", "flows": 1, "threads": "auto", "request_bytes": 1, "response_bytes": 1,
+        "in_flight": 1, "rate_per_s": "max", "spin": false, "sndbuf_bytes": "auto", "rcvbuf_bytes": "auto",
+        "nodelay": true, "cc": null, "mss_bytes": "auto", "tos": null, "busy_poll_us": null, "bind_device": null,
+        "mark": null, "placement": "free", "pin_client": "0", "pin_server": "0",
+    })
+}
+
+/// What a stream was asked for, as the plan writes it.
+pub(crate) fn asked_of_a_stream(transport: &str) -> Json {
+    let mut asked = json!({
+        "workload": "stream", "transport": transport, "flows": 1, "threads": "auto", "direction": "send",
+        "message_bytes": 131_072, "payload": "stamped", "bytes": null, "rate_bits_per_s": "max", "probe_per_s": null,
+        "sndbuf_bytes": "auto", "rcvbuf_bytes": "auto", "tos": null, "busy_poll_us": null, "bind_device": null,
+        "mark": null, "placement": "free", "pin_client": null, "pin_server": null,
+    });
+    let own = if transport == "udp" {
+        json!({"segment": false, "gro": false, "batch": 1, "dont_fragment": null})
+    } else {
+        json!({
+            "send_with": "write", "recv_with": "read", "send_offset_bytes": 0, "recv_offset_bytes": 0, "nodelay": false,
+            "cc": null, "mss_bytes": "auto",
+        })
+    };
+    for (key, value) in own.as_object().into_iter().flatten() {
+        asked[key] = value.clone();
+    }
+    asked
+}
+
+/// The latencies of so many transactions around a median in µs, with the percentiles they are too few for left out.
+pub(crate) fn latencies(n: u64, median: f64) -> Vec<Reading> {
+    let source = "clock of the client, before the send call to the last byte of the response";
+    let shape = [
+        (Metric::LatencyMin, 0.76, 1),
+        (Metric::LatencyMean, 1.08, 1),
+        (Metric::LatencyP50, 1.0, 20),
+        (Metric::LatencyP90, 1.13, 100),
+        (Metric::LatencyP95, 1.21, 200),
+        (Metric::LatencyP99, 1.74, 1_000),
+        (Metric::LatencyP99_9, 4.71, 10_000),
+        (Metric::LatencyP99_99, 14.2, 100_000),
+        (Metric::LatencyMax, 96.3, 1),
+    ];
+    let reading = |(metric, factor, needed)| {
+        if n >= needed {
+            Reading::real(metric, Scope::Client, median * factor, source)
+        } else {
+            Reading::absent(metric, Scope::Client, source, format!("n too small: {n} of {needed} needed"))
+        }
+    };
+    shape.map(reading).into()
+}
+
+/// The readings of a run of so many transactions in 10 s.
+pub(crate) fn exchange(n: u64, shared: bool) -> Vec<Reading> {
+    let rate = n as f64 / 10.0;
+    let source = "transactions of the client / client's elapsed time";
+    let system = "system: busy time of all CPUs / transactions";
+    let stat = "/proc/stat idle time, resolution 10ms";
+    let mut readings = vec![Reading::real(Metric::Transactions, Scope::Client, rate, source)];
+    readings.extend(latencies(n, 1e6 / rate * 0.93));
+    if shared {
+        let threads = "threads: per-thread CPU clock / transactions";
+        readings.extend([
+            Reading::real(Metric::CpuUtilization, Scope::SharedHost, 61.3, stat),
+            Reading::real(Metric::ServiceDemandTransaction, Scope::SharedHost, 1.2e6 / rate, system),
+            Reading::real(Metric::ServiceDemandTransaction, Scope::Client, 0.5e6 / rate, threads),
+            Reading::real(Metric::ServiceDemandTransaction, Scope::Server, 0.6e6 / rate, threads),
+        ]);
+    } else {
+        readings.extend([
+            Reading::real(Metric::CpuUtilization, Scope::Client, 22.31, stat),
+            Reading::real(Metric::ServiceDemandTransaction, Scope::Client, 0.9e6 / rate, system),
+            Reading::real(Metric::CpuUtilization, Scope::Server, 24.02, stat),
+            Reading::real(Metric::ServiceDemandTransaction, Scope::Server, 1.0e6 / rate, system),
+        ]);
+    }
+    readings.extend([
+        Reading::count(Metric::Retransmits, Scope::Client, 0, "TCP_INFO, difference over the window"),
+        Reading::count(Metric::Unanswered, Scope::Client, 1, "the client's count"),
+        Reading::count(Metric::TransactionsWindow, Scope::Client, n, "sum over the flows"),
+        Reading::real(Metric::LongestStall, Scope::Client, 1204.0, "clock of the client"),
+    ]);
+    readings
+}
+
+/// The readings of a stream of datagrams at so many Gbit/s, of which a share was lost.
+pub(crate) fn datagrams(gbit: f64, loss: f64) -> Vec<Reading> {
+    let stat = "/proc/stat idle time, resolution 10ms";
+    let system = "system: busy time of all CPUs / payload received";
+    let sequence = "sequence numbers, at the receiver";
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a sample's counts are small"
+    )]
+    let count = |value: f64| value.round() as u64;
+    let received = gbit * 1e9 / 8.0 / 1472.0 * 10.0;
+    let sent = received / (1.0 - loss);
+    let missing = count(sent - received);
+    let number = |metric, value| Reading::count(metric, Scope::Receiver, value, sequence);
+    let time = |metric, value| Reading::real(metric, Scope::Receiver, value, "kernel receive time stamps");
+    vec![
+        Reading::real(
+            Metric::Throughput,
+            Scope::Receiver,
+            gbit * 1e9,
+            "receiver's bytes / receiver's elapsed time",
+        ),
+        Reading::real(
+            Metric::Throughput,
+            Scope::Sender,
+            gbit * 1e9 / (1.0 - loss),
+            "bytes handed to the kernel",
+        ),
+        Reading::real(Metric::PacketRate, Scope::Receiver, received / 10.0, sequence),
+        Reading::real(Metric::Loss, Scope::Receiver, loss * 100.0, sequence),
+        number(Metric::Lost, missing),
+        Reading::count(Metric::LostSender, Scope::Sender, missing / 9, "SO_TXQ drops and the device's"),
+        number(Metric::LostPath, missing - missing / 9 - missing / 3),
+        Reading::count(Metric::LostReceiver, Scope::Receiver, missing / 3, "SO_RXQ_OVFL"),
+        number(Metric::Duplicates, 0),
+        number(Metric::Reordered, 17),
+        number(Metric::ReorderExtent, 5),
+        time(Metric::Jitter, 1.204),
+        time(Metric::GapP50, 3.12),
+        time(Metric::GapP99, 8.21),
+        time(Metric::GapMax, 1204.0),
+        Reading::count(Metric::PacketsSent, Scope::Sender, count(sent), "sum over the flows"),
+        Reading::count(Metric::PacketsReceived, Scope::Receiver, count(received), sequence),
+        Reading::real(Metric::CpuUtilization, Scope::Sender, 48.12, stat),
+        Reading::real(Metric::ServiceDemand, Scope::Sender, 12.3 / gbit, system),
+        Reading::real(Metric::CpuUtilization, Scope::Receiver, 51.77, stat),
+        Reading::real(Metric::ServiceDemand, Scope::Receiver, 14.1 / gbit, system),
+    ]
+}
+
+/// The readings of a stream each way.
+pub(crate) fn both_ways(out: f64, back: f64, shared: bool) -> Vec<Reading> {
+    let taken = "receiver's bytes / receiver's elapsed time";
+    let stat = "/proc/stat idle time, resolution 10ms";
+    let system = "system: busy time of all CPUs / payload received";
+    let threads = "threads: per-thread CPU clock / payload received";
+    let mut readings = vec![
+        Reading::real(Metric::Throughput, Scope::Run, (out + back) * 1e9, "sum of both directions"),
+        Reading::real(Metric::Throughput, Scope::Server, out * 1e9, taken),
+        Reading::count(Metric::Retransmits, Scope::Client, 3, "TCP_INFO, difference over the window"),
+        Reading::real(Metric::Throughput, Scope::Client, back * 1e9, taken),
+        Reading::count(Metric::Retransmits, Scope::Server, 0, "TCP_INFO, difference over the window"),
+    ];
+    if shared {
+        readings.extend([
+            Reading::real(Metric::CpuUtilization, Scope::SharedHost, 99.1, stat),
+            Reading::real(Metric::ServiceDemand, Scope::SharedHost, 0.331, system),
+            Reading::real(Metric::ServiceDemand, Scope::Client, 0.152, threads),
+            Reading::real(Metric::ServiceDemand, Scope::Server, 0.171, threads),
+        ]);
+    } else {
+        readings.extend([
+            Reading::real(Metric::CpuUtilization, Scope::Client, 58.23, stat),
+            Reading::real(Metric::ServiceDemand, Scope::Client, 0.1523, system),
+            Reading::real(Metric::CpuUtilization, Scope::Server, 61.4, stat),
+            Reading::real(Metric::ServiceDemand, Scope::Server, 0.1732, system),
+        ]);
+    }
+    readings
+}
+
+/// The readings of a probe beside a stream.
+pub(crate) fn probe(idle: f64, loaded: f64) -> Vec<Reading> {
+    let few = "n too small: 300 of 1000 needed";
+    vec![
+        Reading::real(Metric::ProbeIdleP50, Scope::Run, idle, "clock of the client"),
+        Reading::absent(Metric::ProbeIdleP99, Scope::Run, "clock of the client", few),
+        Reading::real(Metric::ProbeLoadedP50, Scope::Run, loaded, "clock of the client"),
+        Reading::real(Metric::ProbeLoadedP99, Scope::Run, loaded * 3.1, "clock of the client"),
+    ]
 }

@@ -13,7 +13,7 @@ use crate::sample::{
 };
 
 /// The text of a document, with no line beyond the width.
-fn shown(document: &Document, width: u16) -> String {
+pub(crate) fn shown(document: &Document, width: u16) -> String {
     let text = text::document(document, Width(width));
     for line in text.lines() {
         assert!(line.chars().count() <= usize::from(width), "wider than {width}: {line}");
@@ -346,6 +346,16 @@ fn explanations() {
     ] {
         assert_eq!(text::explain(Some(name), Width::PAGE).expect_err(name).to_string(), says);
     }
+}
+
+#[test]
+fn a_number_and_the_doubt_about_it_are_explained_together() {
+    for name in ["unanswered", "overlap", "zerocopy_copied"] {
+        let text = text::explain(Some(name), Width::PAGE).expect("a known name");
+        assert!(text.starts_with(&format!("{name} (")), "{text}");
+        assert!(text.contains(&format!("\n\n{name} (a doubt about a result)\n")), "{text}");
+    }
+    insta::assert_snapshot!(text::explain(Some("unanswered"), Width::PAGE).expect("a known name"));
 }
 
 #[test]

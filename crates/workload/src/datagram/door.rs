@@ -22,7 +22,7 @@ use haul_stats::ByteCount;
 use haul_wire::DataHello;
 
 use crate::error::Result;
-use crate::spec::RunSpec;
+use crate::spec::{MAX_DATAGRAM, RunSpec};
 
 /// How often a hello is sent again.
 pub(crate) const AGAIN: Duration = Duration::from_millis(100);
@@ -67,5 +67,6 @@ pub(crate) fn fitting(server: SocketAddr) -> Result<ByteCount> {
     let any = if server.is_ipv6() { IpAddr::from([0_u16; 8]) } else { IpAddr::from([0_u8; 4]) };
     let socket = udp::connected(SocketAddr::new(any, 0), server, &Requested::default())?;
     let mtu = udp::path_mtu(socket.as_fd())?;
-    Ok(ByteCount(u64::from(udp::max_payload(mtu, server.is_ipv6()))))
+    let fits = ByteCount(u64::from(udp::max_payload(mtu, server.is_ipv6())));
+    Ok(fits.min(MAX_DATAGRAM))
 }

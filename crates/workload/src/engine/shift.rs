@@ -246,7 +246,7 @@ impl<W: Work> Lane<W> {
     /// Tells every flow that it is to end; whether all are ready to.
     fn wind_up(&mut self) -> bool {
         let flows = self.places.iter_mut().flatten().map(|place| &mut place.flow);
-        flows.fold(true, |ready, flow| flow.work.wind_up() && ready)
+        flows.map(|flow| flow.work.wind_up()).filter(|ready| !ready).count() == 0
     }
 
     /// Gives a step to each flow whose time has come, and says how long to wait for readiness until the next.

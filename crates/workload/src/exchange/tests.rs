@@ -393,7 +393,9 @@ fn several_flows_of_a_worker_end_at_a_leave_and_where_all_leaves_were_lost() {
             a.recv(&mut [0]).expect("an answer");
         }
         if leaves {
-            pairs.iter().for_each(|(a, _)| drop(a.send(&[]).expect("leave")));
+            for (a, _) in &pairs {
+                a.send(&[]).expect("leave");
+            }
         } else {
             answering.hang_up();
         }

@@ -4,7 +4,7 @@ use haul_stats::{Doubt, DoubtId, Metric, Reading, Scope};
 
 use super::{MIN_OVERLAP, Per, cost, ends, overlap, retransmits, tcp_info, thread_cpu};
 use crate::mode::{RecvWith, SendWith};
-use crate::report::{EndReport, Role, RunOutcome};
+use crate::report::{Detail, EndReport, Role, RunOutcome};
 use crate::spec::RunSpec;
 
 /// Share of the tool's own ceiling above which a result says more about the tool than about the path.
@@ -17,25 +17,12 @@ const RATE_REACHED: f64 = 0.97;
 pub(super) const TAKEN: &str = "receiver's bytes / receiver's elapsed time";
 
 /// Source of the sender's: an upper bound on what has been moved.
-const HANDED_OVER: &str = "bytes handed to the sender's kernel / sender's elapsed time";
+pub(super) const HANDED_OVER: &str = "bytes handed to the sender's kernel / sender's elapsed time";
 
 /// Why a stream that ended in order gives no number.
 pub(super) fn validity(spec: &RunSpec, outcome: &RunOutcome) -> Result<(), String> {
     let receiver = outcome.receiver();
-    if receiver.window_units() == 0 {
-        let total = receiver.total_units();
-        return Err(if total == 0 {
-            "not one byte reached the receiver in the window: is the data path filtered between the ends? \
-                    (control and data use the same port)"
-                .to_owned()
-        } else {
-            format!(
-                "not one byte reached the receiver in its window of {:.1?}, though {total} did before or after it: an end \
-                 stalled; lengthen --time",
-                receiver.window()
-            )
-        });
-    }
+    something_came(receiver)?;
     let (sent, arrived) = (outcome.sender().total_units(), receiver.total_units());
     let drained = outcome.sender().drained && receiver.drained;
     if arrived > sent || (drained && arrived != sent) {
@@ -52,16 +39,40 @@ pub(super) fn validity(spec: &RunSpec, outcome: &RunOutcome) -> Result<(), Strin
             ))
         };
     }
-    let overlap = overlap(receiver);
-    if overlap < MIN_OVERLAP {
-        let what = if receiver.flows.len() == 1 {
-            "the flow was under way"
-        } else {
-            "the rates of the flows may not be added: they overlapped"
-        };
-        return Err(format!("{what} in only {:.0} % of the window: lengthen --warmup", overlap * 100.0));
+    side_by_side(receiver)
+}
+
+/// Why a receiver that got nothing gives no number.
+pub(super) fn something_came(receiver: &EndReport) -> Result<(), String> {
+    if receiver.window_units() > 0 {
+        return Ok(());
     }
-    Ok(())
+    let total = receiver.total_units();
+    Err(if total == 0 {
+        "not one byte reached the receiver in the window: is the data path filtered between the ends? \
+                    (control and data use the same port)"
+            .to_owned()
+    } else {
+        format!(
+            "not one byte reached the receiver in its window of {:.1?}, though {total} did before or after it: an end \
+                 stalled; lengthen --time",
+            receiver.window()
+        )
+    })
+}
+
+/// Why the rates of flows that did not run together give no number.
+pub(super) fn side_by_side(receiver: &EndReport) -> Result<(), String> {
+    let overlap = overlap(receiver);
+    if overlap >= MIN_OVERLAP {
+        return Ok(());
+    }
+    let what = if receiver.flows.len() == 1 {
+        "the flow was under way"
+    } else {
+        "the rates of the flows may not be added: they overlapped"
+    };
+    Err(format!("{what} in only {:.0} % of the window: lengthen --warmup", overlap * 100.0))
 }
 
 /// The readings of a stream, and what of it is to be doubted.
@@ -81,25 +92,31 @@ pub(super) fn of(spec: &RunSpec, outcome: &RunOutcome) -> (Vec<Reading>, Vec<Dou
     if spec.send_with == SendWith::Zerocopy {
         readings.push(zerocopy(sender));
     }
+    if spec.recv_with == RecvWith::Zerocopy {
+        readings.push(mapped(receiver));
+    }
+    readings.push(ceiling(
+        sender,
+        if spec.send_with == SendWith::Write {
+            "not measured at the sending end"
+        } else {
+            "only a loop that copies from a buffer (--send-with write) has a ceiling of its own"
+        },
+    ));
+    (readings, doubts(spec, outcome))
+}
+
+/// What the sender's own loop could reach, or why that is not known.
+pub(super) fn ceiling(sender: &EndReport, absent: &str) -> Reading {
     match sender.ceiling {
-        Some(bytes) => readings.push(Reading::real(
+        Some(bytes) => Reading::real(
             Metric::ToolCeiling,
             Scope::Sender,
             bytes * 8.0,
             "the same send loop, one thread, into /dev/null",
-        )),
-        None => readings.push(Reading::absent(
-            Metric::ToolCeiling,
-            Scope::Sender,
-            "/dev/null",
-            if spec.send_with == SendWith::Write {
-                "not measured at the sending end"
-            } else {
-                "only a loop that copies from a buffer (--send-with write) has a ceiling of its own"
-            },
-        )),
+        ),
+        None => Reading::absent(Metric::ToolCeiling, Scope::Sender, "/dev/null", absent),
     }
-    (readings, doubts(spec, outcome))
 }
 
 /// What is left of a run whose other end was lost: this end's own figures, the other's absent with the reason.
@@ -142,10 +159,44 @@ fn zerocopy(sender: &EndReport) -> Reading {
     }
 }
 
+fn mapped(receiver: &EndReport) -> Reading {
+    const SOURCE: &str = "TCP_ZEROCOPY_RECEIVE, difference over the window";
+    let Detail::Mapped(bytes) = receiver.detail else {
+        let reason = "the window never opened at the receiver";
+        return Reading::absent(Metric::ReceiveMapped, Scope::Receiver, SOURCE, reason);
+    };
+    // An empty window is no share of anything, and the reading says so by itself.
+    let share = bytes.mapped as f64 / (bytes.mapped + bytes.copied) as f64 * 100.0;
+    Reading::real(Metric::ReceiveMapped, Scope::Receiver, share, SOURCE)
+}
+
 /// What the ways of sending, receiving and pacing leave to be doubted.
 fn doubts(spec: &RunSpec, outcome: &RunOutcome) -> Vec<Doubt> {
-    let mut doubts = Vec::new();
     let sender = outcome.sender();
+    let mut doubts = limits(spec, sender);
+    if let Some(sends) = sender.zerocopy().filter(|sends| sends.copied > 0) {
+        doubts.push(Doubt::new(
+            DoubtId::ZerocopyCopied,
+            format!("the kernel copied {} of {} sends after all", sends.copied, sends.completed),
+        ));
+    }
+    if let Detail::Mapped(bytes) = outcome.receiver().detail
+        && bytes.copied > bytes.mapped
+    {
+        let share = bytes.copied as f64 / (bytes.mapped + bytes.copied) as f64 * 100.0;
+        let text = format!("the kernel copied {share:.0} % of what the receiver was to have mapped");
+        doubts.push(Doubt::new(DoubtId::ReceiveCopied, text));
+    }
+    if spec.recv_with == RecvWith::Discard {
+        let text = "the receiver dropped the payload in its kernel: nothing was copied to user memory";
+        doubts.push(Doubt::new(DoubtId::Discarded, text));
+    }
+    doubts
+}
+
+/// A rate that the sender missed, and one that its own loop sets.
+pub(super) fn limits(spec: &RunSpec, sender: &EndReport) -> Vec<Doubt> {
+    let mut doubts = Vec::new();
     if let Some(rate) = spec.rate {
         let asked = rate.0 as f64 / 8.0 * sender.window().as_secs_f64();
         let sent = sender.window_units() as f64;
@@ -156,16 +207,6 @@ fn doubts(spec: &RunSpec, outcome: &RunOutcome) -> Vec<Doubt> {
             let text = format!("{share:.1} % of the {rate}bit/s asked for were handed to the kernel");
             doubts.push(Doubt::new(DoubtId::RateMissed, text));
         }
-    }
-    if let Some(sends) = sender.zerocopy().filter(|sends| sends.copied > 0) {
-        doubts.push(Doubt::new(
-            DoubtId::ZerocopyCopied,
-            format!("the kernel copied {} of {} sends after all", sends.copied, sends.completed),
-        ));
-    }
-    if spec.recv_with == RecvWith::Discard {
-        let text = "the receiver dropped the payload in its kernel: nothing was copied to user memory";
-        doubts.push(Doubt::new(DoubtId::Discarded, text));
     }
     if let Some(bytes) = sender.ceiling {
         let rate =

@@ -474,7 +474,9 @@ impl Session<'_> {
         let State::Run { legs, .. } = std::mem::replace(&mut self.state, State::Idle) else { return Ok(()) };
         let mut reports: Reports = legs.reports();
         let shared = self.mark_running(false);
-        reports.iter_mut().for_each(|report| report.shared_server = shared);
+        for report in &mut reports {
+            report.shared_server = shared;
+        }
         let what = reports.first().map_or_else(String::new, EndReport::summary);
         self.shared.tell(&ServeEvent::RunEnded { client: self.who.clone(), what });
         talk.send(&Message::Report { run, body: body(&reports)? })

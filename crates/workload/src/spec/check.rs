@@ -78,6 +78,19 @@ pub enum SpecError {
     /// A datagram larger than IP carries.
     #[error("a datagram of {0} bytes: give 1 to {most}", most = MAX_DATAGRAM.0)]
     Datagram(u64),
+    /// A datagram that has to fit a packet, and does not.
+    #[error(
+        "datagrams of {message} bytes do not fit packets of {mtu} bytes, the path's MTU, and may not be cut up: give a --message \
+         of {most} or less, or leave --segment and --dont-fragment out"
+    )]
+    Unfit {
+        /// The datagram.
+        message: u64,
+        /// The path's MTU.
+        mtu: u32,
+        /// The largest that fits.
+        most: u64,
+    },
     /// A request or response that is empty or too large.
     #[error("a {which} of {bytes} bytes: give 1 to {most}")]
     Exchange {
@@ -115,7 +128,10 @@ impl SpecError {
     /// Whether another option can make it right.
     #[must_use]
     pub fn depends_on_others(&self) -> bool {
-        matches!(self, Self::Coarse { .. } | Self::Combination { .. } | Self::Interval(_))
+        matches!(
+            self,
+            Self::Coarse { .. } | Self::Combination { .. } | Self::Interval(_) | Self::Unfit { .. }
+        )
     }
 }
 
@@ -314,9 +330,9 @@ impl RunSpec {
                 "use --send-with write or zerocopy, or leave --send-offset out",
             );
         }
-        if self.recv_with == RecvWith::Discard && self.recv_offset.0 > 0 {
+        if self.recv_with != RecvWith::Read && self.recv_offset.0 > 0 {
             return no(
-                "a receiver that discards has no buffer that anything is copied to",
+                "a receiver that discards, or maps, has no buffer whose place matters",
                 "use --recv-with read, or leave --recv-offset out",
             );
         }
