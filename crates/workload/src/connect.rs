@@ -224,16 +224,15 @@ struct Open {
 /// Why there is no connection, and what to do about it.
 fn why_not(peer: SocketAddr, error: &io::Error) -> io::Error {
     if error.kind() != io::ErrorKind::AddrNotAvailable {
-        return io::Error::new(error.kind(), format!("cannot connect to {}: {error}", peer));
+        return io::Error::new(error.kind(), format!("cannot connect to {peer}: {error}"));
     }
     let range = ports::ephemeral_range();
     let range =
         range.map_or_else(|_| String::new(), |range| format!(" of {}-{}", range.start(), range.end()));
     let text = format!(
-        "no local port{range} is free for a connection to {}, because closed connections hold theirs for a minute: \
+        "no local port{range} is free for a connection to {peer}, because closed connections hold theirs for a minute: \
          widen net.ipv4.ip_local_port_range, set net.ipv4.tcp_tw_reuse=1, close by a reset, use more --flows, or \
-         shorten --time",
-        peer
+         shorten --time"
     );
     io::Error::new(error.kind(), text)
 }
@@ -608,6 +607,166 @@ impl Work for Answering {
         match &self.taken {
             Some(taken) => Some(taken.stream.as_fd()),
             None => self.listeners.get(self.at).map(|listener| listener.as_fd()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_host::socket::set_timeouts;
+    use std::net::Ipv4Addr;
+
+    const ONE: usize = 1;
+    const HOME: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    fn leg(flows: u32) -> RunSpec {
+        RunSpec { workload: crate::Workload::Crr, flows, ..RunSpec::default() }
+    }
+
+    fn seen() -> Seen {
+        Seen { facts: Arc::default(), requested: Requested::default() }
+    }
+
+    /// A responder of one flow with its listeners, and where they are.
+    fn answering(manner: Manner) -> (Answering, Vec<SocketAddr>) {
+        let listeners = listeners(&leg(1), HOME).expect("listen");
+        let at = listeners.iter().map(|it| it.local_addr().expect("address")).collect();
+        for listener in &listeners {
+            set_timeouts(listener, Some(LOOK), Some(LOOK)).expect("timeouts");
+        }
+        let flows = served(&leg(1), listeners, (HOME, 1).into());
+        let own = flows.listeners.into_iter().next().expect("a flow's");
+        let sizes = Sizes { request: ONE, response: ONE, in_flight: 1 };
+        let place = Place { flow: 0, lane: 0, manner };
+        (Answering::new(sizes, HOME, own, place, seen()).expect("buffers"), at)
+    }
+
+    /// Steps until something has been answered, or nothing came for a while.
+    fn serve(answering: &mut Answering, stand_in: BorrowedFd<'_>) -> u64 {
+        let until = clock::now().after(Duration::from_millis(500));
+        while clock::now() < until {
+            match answering.step(stand_in) {
+                Ok(Moved::Units(units)) if units > 0 => return units,
+                Ok(Moved::End) => break,
+                Ok(_) | Err(_) => {}
+            }
+        }
+        0
+    }
+
+    fn ask(stream: &TcpStream) {
+        socket::send(stream.as_fd(), &[7]).expect("ask");
+    }
+
+    #[test]
+    fn ports_are_shared_out_among_the_flows_and_each_has_one_at_least() {
+        for (flows, each) in [(1, 64), (3, 21), (64, 1), (100, 1)] {
+            let leg = leg(flows);
+            let listeners = listeners(&leg, HOME).expect("listen");
+            assert_eq!(listeners.len(), flows as usize * each);
+            let ports: Vec<u16> =
+                listeners.iter().map(|it| it.local_addr().expect("address").port()).collect();
+            let client = super::flows(&leg, HOME, &ports).expect("flows");
+            let server = served(&leg, listeners, (HOME, 9).into());
+            assert_eq!((client.sockets.len(), server.sockets.len()), (flows as usize, flows as usize));
+            assert!(client.peers.iter().all(|own| own.len() == each));
+            assert!(server.listeners.iter().all(|own| own.len() == each));
+            super::flows(&leg, HOME, &[]).expect_err("a server without a port");
+        }
+        flows(&leg(2), HOME, &[1, 2, 3]).expect_err("ports that cannot be shared out");
+    }
+
+    #[test]
+    fn both_ends_know_whose_turn_it_is() {
+        assert_eq!((turn(0, 3), turn(TURN - 1, 3), turn(TURN, 3), turn(3 * TURN, 3)), (0, 0, 1, 0));
+        assert_eq!((turn(u64::MAX, 1), turn(5, 0)), (0, 0));
+    }
+
+    #[test]
+    fn only_the_clients_address_is_served_and_a_silent_connection_gives_way() {
+        for manner in [Manner::Block, Manner::Epoll] {
+            let (mut answering, at) = answering(manner);
+            let stand_in = UnixDatagram::unbound().expect("socket");
+            let other = SocketAddr::from((Ipv4Addr::new(127, 0, 0, 2), 0));
+            let plan = ConnectPlan::new(at[0], Some(other), &Requested::default(), Opening::default());
+            let stranger = plan.expect("plan").open().expect("connect");
+            ask(&stranger);
+            stranger.set_read_timeout(Some(Duration::from_secs(2))).expect("timeout");
+            assert_eq!(serve(&mut answering, stand_in.as_fd()), 0, "{manner:?}");
+            let mut byte = [0];
+            let heard = socket::recv(stranger.as_fd(), &mut byte, Flags::NONE);
+            assert!(matches!(heard, Ok(0) | Err(_)), "closed without a word: {heard:?}");
+            let silent = TcpStream::connect(at[0]).expect("connect");
+            let client = TcpStream::connect(at[0]).expect("connect");
+            ask(&client);
+            assert_eq!(serve(&mut answering, stand_in.as_fd()), 1, "{manner:?}");
+            assert_eq!(socket::recv(client.as_fd(), &mut byte, Flags::NONE).expect("a response"), 1);
+            drop(silent);
+        }
+    }
+
+    #[test]
+    fn a_client_that_has_counted_otherwise_is_found_where_it_is() {
+        let (mut answering, at) = answering(Manner::Block);
+        let stand_in = UnixDatagram::unbound().expect("socket");
+        for listener in [0, 5, 6, 2] {
+            let client = TcpStream::connect(at[listener]).expect("connect");
+            ask(&client);
+            assert_eq!(serve(&mut answering, stand_in.as_fd()), 1, "listener {listener}");
+        }
+    }
+
+    #[test]
+    fn a_listener_that_was_shut_down_is_the_end_also_under_a_client_that_does_not_read() {
+        for manner in [Manner::Block, Manner::Epoll] {
+            let (mut answering, at) = answering(manner);
+            let stand_in = UnixDatagram::unbound().expect("socket");
+            let client = TcpStream::connect(at[0]).expect("connect");
+            while answering.taken.is_none() {
+                let _ = answering.step(stand_in.as_fd());
+            }
+            socket::shutdown(answering.listeners[0].as_fd(), std::net::Shutdown::Both).expect("shut down");
+            assert_eq!(answering.step(stand_in.as_fd()).expect("step"), Moved::End, "{manner:?}");
+            drop(client);
+        }
+    }
+
+    #[test]
+    fn a_connection_that_is_refused_or_closed_unanswered_is_a_fault_with_its_address() {
+        let sizes = Sizes { request: ONE, response: ONE, in_flight: 1 };
+        for manner in [Manner::Block, Manner::Epoll] {
+            let place = Place { flow: 0, lane: 0, manner };
+            let new = |peer| {
+                let page = Book::new(1, None).page(place);
+                Connecting::new(sizes, &[peer], false, place, page, seen()).expect("plan")
+            };
+            let stand_in = UnixDatagram::unbound().expect("socket");
+            let step = |flow: &mut Connecting| {
+                flow.begin(stand_in.as_fd()).expect("begin");
+                let until = clock::now().after(Duration::from_secs(2));
+                loop {
+                    assert!(clock::now() < until, "no fault");
+                    match flow.step(stand_in.as_fd()) {
+                        Err(error) if error.kind() != io::ErrorKind::WouldBlock => return error.to_string(),
+                        _ => {}
+                    }
+                }
+            };
+            let listener = TcpListener::bind((HOME, 0)).expect("bind");
+            let peer = listener.local_addr().expect("address");
+            let mut flow = new(peer);
+            let closing = std::thread::spawn(move || {
+                let (stream, _) = listener.accept().expect("accept");
+                socket::recv(stream.as_fd(), &mut [0], Flags::NONE).expect("a request");
+            });
+            assert!(step(&mut flow).contains("before it had answered"));
+            closing.join().expect("no panic");
+            let text = step(&mut new(peer));
+            assert!(
+                text.contains(&format!("cannot connect to {peer}")) && text.contains("refused"),
+                "{text}"
+            );
         }
     }
 }

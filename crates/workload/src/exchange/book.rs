@@ -205,12 +205,12 @@ impl BookLedger {
         Self { book, opening: None, report: ExchangeReport::default() }
     }
 
-    /// The most transactions that one flow has completed within the last so long.
+    /// About how many transactions one flow has completed within the last so long, at most: as if it had gone evenly.
     pub(crate) fn most_within(&self, length: Duration) -> u64 {
         let Some(began) = self.book.origin.get() else { return 0 };
         let most = self.book.marks.iter().map(|marks| marks.done.load(Ordering::Relaxed)).max().unwrap_or(0);
-        let elapsed = clock::now().since(*began);
-        if elapsed <= length { most } else { (most as f64 * length.div_duration_f64(elapsed)) as u64 }
+        let elapsed = clock::now().since(*began).max(length).as_nanos().max(1);
+        u64::try_from(u128::from(most) * length.as_nanos() / elapsed).unwrap_or(most)
     }
 
     /// The report, once the flows are over.

@@ -189,7 +189,7 @@ impl Requesting {
         let place =
             number.checked_rem(self.slots.len() as u64).and_then(|place| usize::try_from(place).ok())?;
         let slot = &self.slots[place];
-        let known = &slot.number.to_be_bytes()[NUMBER - length..] == &bytes[NUMBER - length..];
+        let known = slot.number.to_be_bytes()[NUMBER - length..] == bytes[NUMBER - length..];
         (known && slot.under_way && slot.again.is_some()).then_some(place)
     }
 

@@ -24,7 +24,7 @@ enum Starts {
     /// The only one, when the one before was complete.
     One(MonoNanos),
     /// Each when another was complete.
-    Closed(Box<VecDeque<MonoNanos>>),
+    Closed(VecDeque<MonoNanos>),
     /// When they were due.
     Open(Box<Due>),
 }
@@ -171,7 +171,7 @@ impl Work for Requesting {
             return Ok(());
         }
         if self.sizes.in_flight > 1 {
-            self.starts = Starts::Closed(Box::new(VecDeque::with_capacity(self.sizes.in_flight)));
+            self.starts = Starts::Closed(VecDeque::with_capacity(self.sizes.in_flight));
         }
         self.begin_more(clock::now());
         self.flush(fd)

@@ -223,29 +223,21 @@ fn what_is_missing(spec: &RunSpec, exchange: &ExchangeReport) -> Vec<Reading> {
 /// Of connections that are gone nobody can ask the kernel one by one.
 fn retransmits_of_all(exchange: &ExchangeReport) -> Reading {
     const SOURCE: &str = "RetransSegs of /proc/net/snmp: every connection of the client's network namespace";
-    match exchange.ports.and_then(|ports| ports.retransmits) {
-        Some(count) => Reading::count(Metric::Retransmits, Scope::Client, count, SOURCE),
-        None => {
-            let reason =
-                "its connections are closed, and the kernel's sum over all of them could not be read";
-            Reading::absent(Metric::Retransmits, Scope::Client, SOURCE, reason)
-        }
+    if let Some(count) = exchange.ports.and_then(|ports| ports.retransmits) {
+        return Reading::count(Metric::Retransmits, Scope::Client, count, SOURCE);
     }
+    let reason = "its connections are closed, and the kernel's sum over all of them could not be read";
+    Reading::absent(Metric::Retransmits, Scope::Client, SOURCE, reason)
 }
 
 fn rtt(client: &EndReport) -> Reading {
     let of = |flow: &crate::report::FlowReport| flow.tcp.as_ref()?.rtt_us.map(|rtt| rtt as f64);
     let rtts: Option<Vec<f64>> = client.flows.iter().map(of).collect();
-    match rtts.filter(|rtts| !rtts.is_empty()) {
-        Some(rtts) => {
-            let mean = rtts.iter().sum::<f64>() / rtts.len() as f64;
-            Reading::real(Metric::Rtt, Scope::Client, mean, "TCP_INFO")
-        }
-        None => {
-            let reason = "the client's kernel did not report it";
-            Reading::absent(Metric::Rtt, Scope::Client, "TCP_INFO", reason)
-        }
+    if let Some(rtts) = rtts.filter(|rtts| !rtts.is_empty()) {
+        let mean = rtts.iter().sum::<f64>() / rtts.len() as f64;
+        return Reading::real(Metric::Rtt, Scope::Client, mean, "TCP_INFO");
     }
+    Reading::absent(Metric::Rtt, Scope::Client, "TCP_INFO", "the client's kernel did not report it")
 }
 
 fn doubts(spec: &RunSpec, client: &EndReport, exchange: &ExchangeReport) -> Vec<Doubt> {

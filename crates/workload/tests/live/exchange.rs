@@ -52,8 +52,8 @@ fn adds_up(name: &str, spec: &RunSpec, outcome: &RunOutcome) {
 
 #[test]
 fn both_ends_count_the_same_transactions_in_every_shape() {
-    let _alone = alone();
     const M: u64 = 1 << 20;
+    let _alone = alone();
     let mut ran = 0;
     for address in [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), (Ipv6Addr::LOCALHOST, 0).into()] {
         let server = Served::at(address, 1);
