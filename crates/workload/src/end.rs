@@ -426,9 +426,8 @@ impl End {
         }
         let early = closes.since(at);
         let who = if self.role == Role::Responder { "client" } else { "sender" };
-        (early > self.window.mul_f64(EARLY_END)).then(|| {
-            format!("the {who} closed it {:.2} s before the end of the window", early.as_secs_f64())
-        })
+        (early > self.window.mul_f64(EARLY_END))
+            .then(|| format!("the {who} closed it {:.2} s before the end of the window", early.as_secs_f64()))
     }
 }
 
