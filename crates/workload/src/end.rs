@@ -425,9 +425,9 @@ impl End {
             return (at < closes).then(|| error.to_string());
         }
         let early = closes.since(at);
-        (early > self.window.mul_f64(EARLY_END)).then(|| {
-            format!("the sender closed it {:.2} s before the end of the window", early.as_secs_f64())
-        })
+        let who = if self.role == Role::Responder { "client" } else { "sender" };
+        (early > self.window.mul_f64(EARLY_END))
+            .then(|| format!("the {who} closed it {:.2} s before the end of the window", early.as_secs_f64()))
     }
 }
 

