@@ -212,14 +212,14 @@ fn workload(
         let Some(value) = value else { continue };
         let lists = SWEPT.contains(&name) && value.contains([',', '.']) && !is_one(name, value);
         if lists {
-            let axis = Axis::parse(name, value)?;
-            if let [only] = axis.values.as_slice() {
+            let swept = Axis::parse(name, value)?;
+            if let [only] = swept.values.as_slice() {
                 option::assign(&mut spec, name, &only.to_string())?;
             } else {
                 // Whether the workload has the option is found out here, not in the first cell.
-                let first = axis.values.first().map(ToString::to_string).unwrap_or_default();
+                let first = swept.values.first().map(ToString::to_string).unwrap_or_default();
                 option::assign(&mut spec.clone(), name, &first)?;
-                axes.push(axis);
+                axes.push(swept);
             }
         } else {
             option::assign(&mut spec, name, value)?;

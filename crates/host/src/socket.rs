@@ -45,7 +45,10 @@ const BACKLOG: i32 = 4096;
 pub fn listen(address: SocketAddr, requested: &Requested) -> Result<TcpListener> {
     let object = || format!("TCP {address}");
     let socket = open(address, Type::STREAM)?;
-    shareable(&socket, address).named("set the options of a socket for", object)?;
+    // Connections of an earlier server in TIME_WAIT would otherwise keep the port for a minute.
+    take_both(&socket, address)
+        .and_then(|()| socket.set_reuse_address(true))
+        .named("set the options of a socket for", object)?;
     requested.apply_to(&socket)?;
     let listening =
         socket.bind(&address.into()).and_then(|()| socket.listen(BACKLOG)).named("listen on", object);
@@ -53,14 +56,9 @@ pub fn listen(address: SocketAddr, requested: &Requested) -> Result<TcpListener>
     Ok(socket.into())
 }
 
-/// Lets an address be taken although another socket had it a moment ago, or has it still and agrees, and lets an IPv6
-/// wildcard take IPv4 too.
-fn shareable(socket: &Socket, address: SocketAddr) -> io::Result<()> {
-    if address.is_ipv6() {
-        socket.set_only_v6(false)?;
-    }
-    // Connections of an earlier server in TIME_WAIT would otherwise keep the port for a minute.
-    socket.set_reuse_address(true)
+/// Lets an IPv6 wildcard take IPv4 too.
+fn take_both(socket: &Socket, address: SocketAddr) -> io::Result<()> {
+    if address.is_ipv6() { socket.set_only_v6(false) } else { Ok(()) }
 }
 
 fn why_not_bound(error: HostError) -> HostError {

@@ -24,7 +24,9 @@ pub(crate) use net::{
 };
 pub(crate) use notice::{next_error, wait_for};
 pub(crate) use ns::{NamespaceKind, effective_ids, enter, leave, netns_cookie, open_files, set_open_files};
-pub(crate) use sched::{affinity, clock_of_thread, current_cpu, current_thread, monotonic, pin, sleep_until};
+pub(crate) use sched::{
+    affinity, clock_of_thread, current_cpu, current_thread, monotonic, pin, set_timer_slack, sleep_until,
+};
 
 use std::io;
 

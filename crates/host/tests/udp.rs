@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -47,6 +48,19 @@ impl Pair {
 /// Bytes that tell where they belong.
 fn pattern(length: usize, seed: usize) -> Vec<u8> {
     (0..length).map(|at| u8::try_from((at * 31 + seed * 7) % 251).expect("below 251")).collect()
+}
+
+#[test]
+fn no_two_sockets_whose_ports_the_kernel_chose_have_the_same() {
+    let server = udp::bind((Ipv4Addr::LOCALHOST, 0).into(), &Requested::default()).expect("bind");
+    let to = server.local_addr().expect("address");
+    let sockets: Vec<UdpSocket> = (0..500)
+        .map(|_| {
+            udp::connected((Ipv4Addr::LOCALHOST, 0).into(), to, &Requested::default()).expect("connected")
+        })
+        .collect();
+    let ports: HashSet<u16> = sockets.iter().map(|it| it.local_addr().expect("address").port()).collect();
+    assert_eq!(ports.len(), sockets.len());
 }
 
 #[test]
@@ -447,7 +461,7 @@ fn a_port_the_kernel_chooses_is_nobody_elses_and_can_be_shared_all_the_same() {
     let clients: Vec<UdpSocket> =
         (0..500).map(|_| udp::connected(local(0), target, &Requested::default()).expect("client")).collect();
     let ports = clients.iter().map(|client| client.local_addr().expect("address").port());
-    assert_eq!(ports.collect::<std::collections::HashSet<_>>().len(), clients.len());
+    assert_eq!(ports.collect::<HashSet<_>>().len(), clients.len());
     let own = clients[0].local_addr().expect("address");
     udp::connected(target, own, &Requested::default()).expect("the server's port is shared with its flows");
 }

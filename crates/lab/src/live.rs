@@ -297,12 +297,8 @@ impl Rig for LiveRig {
     ) -> Result<Taken, LabError> {
         // What the probe sees without the load is measured first, in a run of its own.
         let idle = match spec.probe {
-            Some(_) => {
-                let idle = spec.idle();
-                let outcomes = self.with_session(|session| session.run(&idle, stop, &mut |_, _| {}))?;
-                Some((idle, outcomes))
-            }
-            None => None,
+            Some(_) => self.with_session(|session| session.run(&spec.idle(), stop, &mut |_, _| {}))?,
+            None => Vec::new(),
         };
         let mut first = None;
         let mut pass_on = |leg: usize, report: &IntervalReport| {
@@ -312,7 +308,7 @@ impl Rig for LiveRig {
             }
         };
         match self.with_session(|session| session.run(spec, stop, &mut pass_on)) {
-            Ok(outcomes) => Ok(taken(spec, &outcomes, idle.as_ref(), stop)),
+            Ok(outcomes) => Ok(taken(spec, &outcomes, &idle, stop)),
             Err(LabError::Workload(WorkloadError::Lost { peer, phase, reason, partial })) => {
                 match partial.first() {
                     Some(own) => Ok(half(spec, own, format!("lost the {peer} while {phase}: {reason}"))),
@@ -409,40 +405,33 @@ fn interval(
 }
 
 /// The slices of the window at the end that counts, with what was sent again in the same slice beside them.
-fn intervals(leg: &RunSpec, outcome: &RunOutcome) -> Vec<Interval> {
+fn intervals(outcome: &RunOutcome) -> Vec<Interval> {
     let (sender, counting) = (outcome.sender(), outcome.counting());
     let alike = sender.intervals.len() == counting.intervals.len();
     let again = |index: usize| if alike { sender.intervals[index].retransmits } else { None };
     let slices = counting.intervals.iter().enumerate();
+    let leg = &outcome.spec;
     slices.map(|(index, report)| interval(leg, report, counting.window_start, again(index))).collect()
 }
 
-/// A run without the load, and what it was asked to do.
-type Idle = (RunSpec, Vec<RunOutcome>);
-
-fn taken(spec: &RunSpec, outcomes: &[RunOutcome], idle: Option<&Idle>, stop: &Stop) -> Taken {
-    let legs = spec.legs();
+fn taken(spec: &RunSpec, outcomes: &[RunOutcome], idle: &[RunOutcome], stop: &Stop) -> Taken {
     let cut = outcomes.iter().any(|leg| leg.client.interrupted || leg.server.interrupted);
     let ending = if cut && stop.requested().is_some() {
         Ending::Interrupted
     } else if cut {
         Ending::Invalid("the server ended the run before its time: was it stopped?".to_owned())
     } else {
-        let idle = idle.map(|(spec, outcomes)| (spec, &outcomes[..]));
-        let all = legs.iter().zip(outcomes);
-        let alone = idle.into_iter().flat_map(|(spec, outcomes)| outcomes.iter().map(move |it| (spec, it)));
-        let checked = all.chain(alone).try_for_each(|(leg, outcome)| readings::validity(leg, outcome));
+        let checked = outcomes.iter().chain(idle).try_for_each(|leg| readings::validity(&leg.spec, leg));
         checked.map_or_else(Ending::Invalid, |()| Ending::Complete)
     };
-    let idle = idle.and_then(|(_, outcomes)| outcomes.first());
-    let (readings, doubts) = readings::whole(spec, outcomes, idle);
-    let slices = legs.iter().zip(outcomes).filter(|(leg, _)| leg.interval.is_some());
+    let (readings, doubts) = readings::whole(spec, outcomes, idle.first());
+    let slices = outcomes.iter().filter(|leg| leg.spec.interval.is_some());
     Taken {
         ending,
         readings,
         doubts,
-        effective: readings::in_force(spec, outcomes),
-        intervals: slices.flat_map(|(leg, outcome)| intervals(leg, outcome)).collect(),
+        effective: readings::in_force(outcomes),
+        intervals: slices.flat_map(intervals).collect(),
     }
 }
 

@@ -128,7 +128,7 @@ const OPTIONS: &[(&str, &str, Of, Set)] = &[
             }
             match spec.workload {
                 Workload::Stream => {
-                    spec.rate = Some(value.parse().map_err(|error: UnitError| error.to_string())?)
+                    spec.rate = Some(value.parse().map_err(|error: UnitError| error.to_string())?);
                 }
                 Workload::Rr | Workload::Crr => {
                     spec.pace = Some(value.parse().map_err(|error: UnitError| error.to_string())?);

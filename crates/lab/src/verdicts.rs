@@ -116,13 +116,10 @@ pub fn pairs_to_decide(plan: &Plan) -> (usize, usize) {
 /// How many entries of [`COMPARED`] a run has: throughput, the demand and the use of CPU of either end (or the demand of
 /// both and of either by its threads, and the use of the shared host), and what is the workload's own.
 fn compared_at_once(spec: &RunSpec) -> usize {
-    let own = match (spec.workload, spec.transport, spec.direction) {
-        (Workload::Stream, Transport::Tcp, Direction::Both) => 3 + 4,
-        (Workload::Stream, Transport::Tcp, _) => 2 + 4,
-        (Workload::Stream, Transport::Udp, Direction::Both) => 3 + 4,
-        (Workload::Stream, Transport::Udp, _) => 3 + 4,
-        (Workload::Rr | Workload::Crr, ..) => 3 + 4,
-    };
+    let plain = spec.workload == Workload::Stream
+        && spec.transport == Transport::Tcp
+        && spec.direction != Direction::Both;
+    let own = if plain { 2 + 4 } else { 3 + 4 };
     own + if spec.probe.is_some() { 2 } else { 0 }
 }
 

@@ -98,6 +98,7 @@ struct Quiet {
 
 /// One end of one run.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "two say what kind of run it is, two how it went")]
 pub(crate) struct End {
     host: HostId,
     requested: Requested,

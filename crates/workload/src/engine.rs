@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! prepare ── workers make buffers, pin themselves ──▶ at the gate ── open(at) ──▶ sleep until at ──▶ step, step, …
-//!     who leads (a sender, a requester) stops at the flag and takes leave; who follows stops at that leave;
+//!     who leads (a sender, a requester) winds up at the flag and takes leave; who follows stops at that leave;
 //!     a socket shut down under either (a frozen peer, a spent deadline) ends the call it is blocked in;
 //!     then they wait to be dismissed, because the CPU time of a thread that is gone cannot be read.
 //! ```
@@ -50,6 +50,8 @@ pub(crate) enum Moved {
 pub(crate) struct Place {
     pub(crate) flow: u32,
     pub(crate) lane: usize,
+    /// How that worker waits: as it was asked for, but in epoll where several flows share it.
+    pub(crate) manner: Manner,
 }
 
 /// One flow's share of a workload. `fd` is the flow's socket throughout, unless the work has one of its own.
@@ -80,6 +82,17 @@ pub(crate) trait Work: Send + 'static {
     /// When it wants a step although its socket is not ready.
     fn due(&self) -> Option<MonoNanos> {
         None
+    }
+
+    /// Whether it waits for that time and for nothing else: a worker that would block in a call sleeps until then.
+    fn idle(&self) -> bool {
+        false
+    }
+
+    /// Told at the stop flag, again and again, to one who leads: nothing new is to be begun. True once nothing that was
+    /// begun is worth waiting for any more.
+    fn wind_up(&mut self) -> bool {
+        true
     }
 
     /// Whether the descriptor to wait on is another than before the last step: the next connection of a flow that
@@ -224,6 +237,28 @@ impl Gate {
     }
 }
 
+/// What workers are told while they run.
+#[derive(Debug, Default)]
+struct Orders {
+    /// To those who lead: it is time to end.
+    stop: AtomicBool,
+    /// To those who follow: nothing more will come. A socket that was shut down wakes its worker, but UDP's says no more of
+    /// it to a call that does not wait than that nothing has come.
+    gone: AtomicBool,
+}
+
+impl Orders {
+    #[inline]
+    fn stop(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn gone(&self) -> bool {
+        self.gone.load(Ordering::Relaxed)
+    }
+}
+
 /// A worker as the sampling thread sees it.
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -240,8 +275,7 @@ pub(crate) struct Engine {
     threads: Vec<JoinHandle<()>>,
     gate: Arc<Gate>,
     dismissal: Arc<Dismissal>,
-    stop: Arc<AtomicBool>,
-    hung_up: Arc<AtomicBool>,
+    orders: Arc<Orders>,
     ends: mpsc::Receiver<FlowEnd>,
     bell: UnixStream,
     ended: Vec<FlowEnd>,
@@ -265,7 +299,6 @@ impl Engine {
         };
         let lanes = usual.clamp(1, sockets.len().max(1));
         let counters: Vec<Arc<Counter>> = sockets.iter().map(|_| Arc::default()).collect();
-        let (gate, stop) = (Arc::new(Gate::default()), Arc::new(AtomicBool::new(false)));
         let (ends_tx, ends) = mpsc::channel();
         let fault = |error| WorkloadError::os("create", "the workers' bell", error);
         let (bell, ring) = UnixStream::pair().map_err(fault)?;
@@ -277,10 +310,9 @@ impl Engine {
             counters,
             workers: Vec::new(),
             threads: Vec::new(),
-            gate,
+            gate: Arc::default(),
             dismissal: Arc::default(),
-            stop,
-            hung_up: Arc::default(),
+            orders: Arc::default(),
             ends,
             bell,
             ended: Vec::new(),
@@ -302,10 +334,9 @@ impl Engine {
                 shares.push((index, socket, Arc::clone(&engine.counters[index])));
             }
             let dismissal = Arc::clone(&engine.dismissal);
-            let (gate, stop, ends, ready) =
-                (Arc::clone(&engine.gate), Arc::clone(&engine.stop), ends_tx.clone(), ready_tx.clone());
+            let (gate, orders, ends, ready) =
+                (Arc::clone(&engine.gate), Arc::clone(&engine.orders), ends_tx.clone(), ready_tx.clone());
             let (bell, work, bucket) = (Arc::clone(&ring), Arc::clone(&work), bucket.cloned());
-            let hung_up = Arc::clone(&engine.hung_up);
             let cpu: Option<CpuList> = pin.as_ref().map(|pin| {
                 let cpus = pin.cpus();
                 cpus.iter().copied().skip(lane % cpus.len().max(1)).take(1).collect()
@@ -318,9 +349,9 @@ impl Engine {
                             .into_iter()
                             .map(|(index, socket, counter)| {
                                 let flow = u32::try_from(index).unwrap_or(u32::MAX);
-                                let (work, bucket) = (work(Place { flow, lane })?, bucket.clone());
-                                let hung_up = Arc::clone(&hung_up);
-                                Ok(Flow { index, socket, counter, work, bucket, hung_up })
+                                let (work, bucket) =
+                                    (work(Place { flow, lane, manner })?, bucket.clone().map(Box::new));
+                                Ok(Flow { index, socket, counter, work, bucket })
                             })
                             .collect::<Result<Vec<_>>>()
                     });
@@ -328,7 +359,7 @@ impl Engine {
                         Ok(flows) => {
                             let _ =
                                 ready.send(Ok((lane, thread::current_tid(), thread::affinity_of_current())));
-                            Shift { flows, gate, stop, ends, bell, manner }.run();
+                            Shift { flows, gate, orders, ends, bell, manner }.run();
                             dismissal.wait();
                         }
                         Err(error) => drop(ready.send(Err(error))),
@@ -355,7 +386,7 @@ impl Engine {
 
     /// Asks those who lead to stop.
     pub(crate) fn stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.orders.stop.store(true, Ordering::Relaxed);
     }
 
     /// Ends every flow now, whatever it is blocked in.
@@ -367,7 +398,7 @@ impl Engine {
 
     /// Ends those who follow and whose peers cannot tell them to: everything that was to come has come.
     pub(crate) fn hang_up(&self) {
-        self.hung_up.store(true, Ordering::Relaxed);
+        self.orders.gone.store(true, Ordering::Relaxed);
         for socket in &self.sockets {
             // A socket the peer has already reset cannot be shut down again, and need not be.
             let _ = socket::shutdown(socket.as_fd(), Shutdown::Both);
@@ -418,10 +449,11 @@ impl Drop for Engine {
     }
 }
 
-/// Places the calling worker.
+/// Places the calling worker, and has it woken on time.
 fn begin(cpu: Option<&CpuList>) -> Result<()> {
     if let Some(cpu) = cpu {
         thread::pin_current(cpu)?;
     }
-    Ok(())
+    // A pace or a schedule is slept through, and up to 50 µs later would be another one.
+    Ok(thread::wake_exactly()?)
 }

@@ -31,14 +31,17 @@ pub(crate) fn numbering(legs: &[RunSpec]) -> Vec<Range<u32>> {
 pub(crate) struct Flows {
     /// A socket for each flow.
     pub(crate) sockets: Vec<Arc<OwnedFd>>,
-    /// Where a flow that makes its own connections makes them to, by flow; nothing for others.
-    pub(crate) peers: Vec<SocketAddr>,
+    /// The other end of a flow that makes its own connections, by flow: where they go to in turn, or whose they must be.
+    /// Nothing for others.
+    pub(crate) peers: Vec<Vec<SocketAddr>>,
+    /// Where such a flow's connections come in in turn, by flow.
+    pub(crate) listeners: Vec<Vec<Arc<OwnedFd>>>,
 }
 
 impl<S: Into<OwnedFd>> FromIterator<S> for Flows {
     fn from_iter<I: IntoIterator<Item = S>>(sockets: I) -> Self {
         let sockets = sockets.into_iter().map(|socket| Arc::new(socket.into())).collect();
-        Self { sockets, peers: Vec::new() }
+        Self { sockets, ..Self::default() }
     }
 }
 
@@ -92,7 +95,7 @@ impl Legs {
     /// Whether all flows have ended, or the time for that is up.
     pub(crate) fn is_over(&mut self) -> bool {
         // Each is asked: the question also takes in what has ended.
-        self.ends.iter_mut().fold(true, |over, end| end.is_over() && over)
+        self.ends.iter_mut().map(End::is_over).filter(|over| !over).count() == 0
     }
 
     /// Ends everything, in order or not, and tells what was seen, by leg.

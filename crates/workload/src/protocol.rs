@@ -24,7 +24,7 @@ pub(crate) struct Prepare {
 /// Body of `prepared`: where the flows that are made during the run go, by leg and flow.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Prepared {
-    /// Ports of the listeners of a `crr` leg, one for each flow; empty for other legs.
+    /// Ports of the listeners of a `crr` leg, as many for each flow, flow by flow; empty for other legs.
     pub(crate) ports: Vec<Vec<u16>>,
 }
 

@@ -16,7 +16,7 @@ use haul_host::socket::TcpFacts;
 use haul_stats::{Doubt, DoubtId, Metric, MonoNanos, Reading, Scope};
 use serde_json::json;
 
-use crate::report::{EndReport, Role, RunOutcome, ThreadReport};
+use crate::report::{EndReport, RunOutcome, ThreadReport};
 use crate::spec::{RunSpec, Transport, Workload};
 
 mod datagram;
@@ -84,7 +84,7 @@ pub fn of(spec: &RunSpec, outcome: &RunOutcome) -> (Vec<Reading>, Vec<Doubt>) {
     readings.push(Reading::real(
         Metric::Overlap,
         Scope::Run,
-        common(outcome) * 100.0,
+        common(spec, outcome) * 100.0,
         "flows under way and both ends' windows, by the estimated clock offset",
     ));
     let mut doubts = doubts(spec, outcome);
@@ -179,7 +179,7 @@ fn overlap(report: &EndReport) -> f64 {
 }
 
 /// The share of the window of the end that counts which is also the other's, with every flow under way.
-fn common(outcome: &RunOutcome) -> f64 {
+fn common(spec: &RunSpec, outcome: &RunOutcome) -> f64 {
     let counting = outcome.counting();
     let offset = outcome.clock_offset.server_minus_client_ns;
     // The other's edges on the clock of the end that counts.
@@ -192,7 +192,7 @@ fn common(outcome: &RunOutcome) -> f64 {
     let from = here(other.window_start).max(counting.window_start);
     let until = here(other.window_end).min(counting.window_end);
     let windows = until.since(from).as_secs_f64() / counting.window().as_secs_f64();
-    windows.min(overlap(counting))
+    windows.min(exchange::common(spec, counting))
 }
 
 fn cpu(readings: &mut Vec<Reading>, end: &EndReport, scope: Scope) {
@@ -305,6 +305,7 @@ fn tcp_info(readings: &mut Vec<Reading>, sender: &EndReport) {
 pub fn effective(spec: &RunSpec, outcome: &RunOutcome) -> serde_json::Value {
     let end = |report: &EndReport| {
         let socket = report.flows.first().and_then(|flow| flow.socket.as_ref());
+        let socket = socket.or_else(|| exchange::connection(report));
         let same = report.flows.iter().all(|flow| match (socket, flow.socket.as_ref()) {
             (Some(a), Some(b)) => {
                 a.sndbuf == b.sndbuf
@@ -336,6 +337,7 @@ pub fn effective(spec: &RunSpec, outcome: &RunOutcome) -> serde_json::Value {
         "send_offset_bytes": spec.send_offset,
         "recv_offset_bytes": spec.recv_offset,
         "datagrams": datagram::effective(spec, outcome),
+        "exchange": exchange::effective(spec, outcome),
         "rate": spec.rate.map(|rate| json!({
             "requested": rate,
             "achieved": finite(outcome.sender().window_units() as f64 * 8.0 / outcome.sender().window().as_secs_f64()),
@@ -376,13 +378,14 @@ fn doubts(spec: &RunSpec, outcome: &RunOutcome) -> Vec<Doubt> {
         doubts.push(Doubt::new(DoubtId::PacingCc, "the sender's congestion control is bbr"));
     }
     clamped(&mut doubts, spec, outcome);
-    for (end, name) in [(sender, "sender"), (receiver, "receiver")] {
+    for (end, name) in ends(spec, outcome) {
         let window = end.window().as_secs_f64();
         let bound = |thread: &&ThreadReport| {
             thread.cpu.as_ref().is_some_and(|cpu| cpu.total.as_secs_f64() > window * BOUND_SHARE)
         };
         let count = end.threads.iter().filter(bound).count();
-        if count > 0 {
+        // A thread that spins does so also with nothing to do.
+        if count > 0 && !spec.spin {
             doubts.push(Doubt::new(
                 DoubtId::CpuBound,
                 format!("{count} of {} threads of the {name} kept a CPU busy throughout", end.threads.len()),
@@ -390,7 +393,7 @@ fn doubts(spec: &RunSpec, outcome: &RunOutcome) -> Vec<Doubt> {
         }
         if let Some(cpu) = &end.cpu
             && cpu.steal.as_secs_f64() > window * f64::from(cpu.ncpu) * STEAL_SHARE
-            && !(outcome.shared_host() && end.role == Role::Sender)
+            && !(outcome.shared_host() && end.role.leads())
         {
             doubts.push(Doubt::new(
                 DoubtId::Steal,
@@ -407,7 +410,7 @@ fn doubts(spec: &RunSpec, outcome: &RunOutcome) -> Vec<Doubt> {
             ));
         }
     }
-    let common = common(outcome);
+    let common = common(spec, outcome);
     if common < MIN_OVERLAP {
         doubts.push(Doubt::new(
             DoubtId::Overlap,
@@ -446,7 +449,8 @@ fn other_load(doubts: &mut Vec<Doubt>, outcome: &RunOutcome) {
 
 fn clamped(doubts: &mut Vec<Doubt>, spec: &RunSpec, outcome: &RunOutcome) {
     for (end, report) in [("client", &outcome.client), ("server", &outcome.server)] {
-        let Some(socket) = report.flows.first().and_then(|flow| flow.socket.as_ref()) else { continue };
+        let socket = report.flows.first().and_then(|flow| flow.socket.as_ref());
+        let Some(socket) = socket.or_else(|| exchange::connection(report)) else { continue };
         for clamp in socket.clamped(&spec.sockets(end == "client")) {
             doubts.push(Doubt::new(
                 DoubtId::BufferClamped,

@@ -315,6 +315,8 @@ impl EndReport {
 /// Both ends of one leg of a finished run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunOutcome {
+    /// What the leg was asked to do, with what was found out before it (the message that fits the path).
+    pub spec: RunSpec,
     /// The end that drove the run.
     pub client: EndReport,
     /// The other.
@@ -361,7 +363,10 @@ impl RunOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exchange::PortsReport;
     use crate::readings;
+    use crate::spec::Transport;
+    use haul_stats::PerSecond;
     use proptest::prelude::*;
 
     fn number() -> impl Strategy<Value = u64> {
@@ -429,6 +434,24 @@ mod tests {
         }
     }
 
+    prop_compose! {
+        fn exchange()(
+            times in proptest::collection::vec((number(), 1..1_000_u64), 0..4),
+            counts in proptest::collection::vec(number(), 3),
+            stall in proptest::option::of(length()),
+            ports in proptest::option::of((number(), number(), proptest::option::of(number()))),
+        ) -> ExchangeReport {
+            let mut report = ExchangeReport { longest_stall: stall, ..ExchangeReport::default() };
+            for (nanos, count) in times {
+                report.latency.record_n(nanos, count).expect("few");
+            }
+            (report.begun, report.unanswered, report.resends) =
+                (counts[0].saturating_add(report.latency.count()), counts[1], counts[2]);
+            report.ports = ports.map(|(range, held, retransmits)| PortsReport { range, held, retransmits });
+            report
+        }
+    }
+
     proptest! {
         // A case that is refused is no case: too many of them fail the test.
         #![proptest_config(ProptestConfig { cases: 1_000, max_global_rejects: 20_000, ..ProptestConfig::default() })]
@@ -443,10 +466,37 @@ mod tests {
             let spec = RunSpec { flows: 2, ..RunSpec::default() };
             prop_assume!(client.check(&spec, Role::Sender).is_ok() && server.check(&spec, Role::Receiver).is_ok());
             let clock_offset = ClockOffset { server_minus_client_ns: offset, error: Duration::ZERO };
-            let outcome = RunOutcome { client, server, clock_offset };
+            let outcome = RunOutcome { spec: spec.clone(), client, server, clock_offset };
             let (readings, _) = readings::of(&spec, &outcome);
             prop_assert!(readings.iter().all(|r| r.value.is_none_or(|value| value.as_f64().is_finite())));
             let _ = readings::validity(&spec, &outcome);
+        }
+
+        /// The same of exchanges, over TCP, UDP and connections of their own, at a pace and without.
+        #[test]
+        fn no_exchange_that_passes_breaks_the_readings(
+            client in report(Role::Requester),
+            server in report(Role::Responder),
+            exchange in exchange(),
+            (workload, transport) in prop_oneof![
+                Just((Workload::Rr, Transport::Tcp)),
+                Just((Workload::Rr, Transport::Udp)),
+                Just((Workload::Crr, Transport::Tcp)),
+            ],
+            pace in proptest::option::of(1..u64::MAX),
+        ) {
+            let spec = RunSpec { workload, transport, flows: 2, pace: pace.map(PerSecond), ..RunSpec::default() };
+            let detail = |exchange: &ExchangeReport| Detail::Exchange(Box::new(exchange.clone()));
+            let client = EndReport { detail: detail(&exchange), ..client };
+            let server = EndReport { detail: detail(&exchange), ..server };
+            let passes = |end: &EndReport, role| end.check(&spec, role).is_ok();
+            prop_assume!(passes(&client, Role::Requester) && passes(&server, Role::Responder));
+            let clock_offset = ClockOffset { server_minus_client_ns: 0, error: Duration::ZERO };
+            let outcome = RunOutcome { spec: spec.clone(), client, server, clock_offset };
+            let (readings, _) = readings::of(&spec, &outcome);
+            prop_assert!(readings.iter().all(|r| r.value.is_none_or(|value| value.as_f64().is_finite())));
+            let _ = (readings::validity(&spec, &outcome), readings::effective(&spec, &outcome));
+            prop_assert!(!readings::partial(&outcome.client, "lost").is_empty());
         }
     }
 

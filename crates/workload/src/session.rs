@@ -6,7 +6,8 @@
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use haul_host::clock;
@@ -215,9 +216,9 @@ impl Session {
         let clock_offset = self.offset;
         match driven {
             Ok(theirs) => {
-                let both = own.reports().into_iter().zip(theirs);
-                let outcome = |(client, server)| {
-                    let mut outcome = RunOutcome { client, server, clock_offset };
+                let both = own.reports().into_iter().zip(theirs).zip(legs);
+                let outcome = |((client, server), spec)| {
+                    let mut outcome = RunOutcome { spec, client, server, clock_offset };
                     datagram::settle(&mut outcome);
                     outcome
                 };
@@ -307,20 +308,33 @@ impl Session {
         DataHello { token: self.token, run, flow: FlowIndex(flow) }
     }
 
-    /// Says of every UDP flow which it is. A socket that has no room now is tried again with the others.
-    fn knock(&self, run: RunId, legs: &[RunSpec], flows: &[Flows]) -> Result<bool> {
-        let mut any = false;
-        for ((leg, flows), numbers) in legs.iter().zip(flows).zip(numbering(legs)) {
-            if leg.transport != Transport::Udp {
-                continue;
-            }
-            for (number, socket) in numbers.zip(&flows.sockets) {
-                any = true;
-                datagram::door::knock(socket, &self.hello(run, number))
-                    .map_err(|error| WorkloadError::os("send", "the first datagram of a flow", error))?;
-            }
+    /// The UDP flows of a run, by number: each has to say which it is.
+    fn knockers(legs: &[RunSpec], flows: &[Flows]) -> Vec<(u32, Arc<OwnedFd>)> {
+        let legs = legs.iter().zip(flows).zip(numbering(legs));
+        let udp = legs.filter(|((leg, _), _)| leg.transport == Transport::Udp);
+        udp.flat_map(|((_, flows), numbers)| numbers.zip(flows.sockets.iter().cloned())).collect()
+    }
+
+    /// Has the next few flows say which they are; when to have the next do so. A socket that has no room now is tried again
+    /// in its turn.
+    fn knock(
+        &self,
+        run: RunId,
+        flows: &[(u32, Arc<OwnedFd>)],
+        turn: &mut usize,
+    ) -> Result<Option<MonoNanos>> {
+        let few = flows.iter().skip(*turn).take(datagram::door::AT_ONCE);
+        for (number, socket) in few {
+            *turn += 1;
+            datagram::door::knock(socket, &self.hello(run, *number))
+                .map_err(|error| WorkloadError::os("send", "the first datagram of a flow", error))?;
         }
-        Ok(any)
+        let round = *turn == flows.len();
+        if round {
+            *turn = 0;
+        }
+        let pause = if round { datagram::door::AGAIN } else { datagram::door::BETWEEN };
+        Ok((!flows.is_empty()).then(|| clock::now().after(pause)))
     }
 
     /// From all flows connected to the server's reports.
@@ -392,8 +406,8 @@ impl Session {
 
     /// Waits until the server has all the flows.
     fn await_ready(&mut self, run: RunId, stop: &Stop, legs: &[RunSpec], flows: &[Flows]) -> Result<()> {
-        let knocks = self.knock(run, legs, flows)?;
-        let mut again = clock::now().after(datagram::door::AGAIN);
+        let (flows, mut turn) = (Self::knockers(legs, flows), 0);
+        let mut again = self.knock(run, &flows, &mut turn)?;
         loop {
             match self.talk.next() {
                 Some(Message::Ready { .. }) => return Ok(()),
@@ -402,11 +416,10 @@ impl Session {
                     self.talk.send(&Message::Stop { run })?;
                     return Err(WorkloadError::Interrupted("the flows were being connected"));
                 }
-                None => self.talk.pump(knocks.then_some(again))?,
+                None => self.talk.pump(again)?,
             }
-            if knocks && clock::now() >= again {
-                self.knock(run, legs, flows)?;
-                again = clock::now().after(datagram::door::AGAIN);
+            if again.is_some_and(|again| clock::now() >= again) {
+                again = self.knock(run, &flows, &mut turn)?;
             }
         }
     }

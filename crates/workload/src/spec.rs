@@ -159,6 +159,7 @@ pub struct Pin {
 /// What one run does, with every option as it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own, on or off")]
 pub struct RunSpec {
     /// What is run.
     pub workload: Workload,

@@ -154,7 +154,7 @@ fn length(message: ByteCount) -> Result<usize> {
 }
 
 /// Fills `bytes` with incompressible noise.
-fn fill(bytes: &mut [u8]) {
+pub(crate) fn fill(bytes: &mut [u8]) {
     SmallRng::seed_from_u64(PAYLOAD_SEED).fill(bytes);
 }
 

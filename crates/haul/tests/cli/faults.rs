@@ -392,9 +392,9 @@ fn a_server_that_is_restarted_costs_a_run_and_not_the_experiment() {
     let mut arguments = vec!["ab", "stream", &target, "-t", "200ms", "--warmup", "20ms", "--pairs", "10"];
     arguments.extend(["--arm", "a:", "--arm", "b:opt.message=1K", "--format", "json"]);
     let running = site.client(&arguments);
-    std::thread::sleep(Duration::from_millis(1_500));
+    thread::sleep(Duration::from_millis(1_500));
     server.signal("KILL");
-    std::thread::sleep(Duration::from_millis(1_500));
+    thread::sleep(Duration::from_millis(1_500));
     let _again = site.serve_as(site.there.haul(&["serve", "--listen", &addr]));
     let document = running.end().complete();
     let failed = document.runs.iter().filter(|run| run.status == Status::Failed).count();

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use haul_results::record::{Document, Kind, Status};
-use haul_stats::{DoubtId, Metric, Scope};
+use haul_results::record::{Document, Kind, Run, Status};
+use haul_stats::{DoubtId, Metric, Scope, Value};
 use serde_json::Value as Json;
 
-use crate::process::{doubts, value, words};
+use crate::process::{doubts, reading, value, words};
 use crate::site::{Site, note};
 
 #[test]
@@ -27,7 +27,7 @@ fn a_stream_both_ways_tells_the_ways_apart_and_counts_the_cost_once() {
         for (direction, scope) in [("send", Scope::Server), ("receive", Scope::Client)] {
             let slices = run.intervals.iter().filter(|slice| slice.direction.as_deref() == Some(direction));
             let sum: u64 = slices.filter_map(|slice| slice.bytes).sum();
-            assert_eq!(sum as f64, value(run, Metric::BytesWindow, scope), "{direction}");
+            assert_eq!(sum, count(run, Metric::BytesWindow, scope), "{direction}");
         }
     }
 }
@@ -45,7 +45,7 @@ fn a_run_by_amount_is_over_when_it_has_moved_it_and_fails_where_the_time_is_too_
             _ => &[Scope::Receiver],
         };
         for &scope in scopes {
-            assert_eq!(value(run, Metric::BytesTotal, scope), f64::from(50 << 20), "{direction}");
+            assert_eq!(count(run, Metric::BytesTotal, scope), 50 << 20, "{direction}");
         }
         assert!(ended.took < Duration::from_secs(20), "{direction}: {:?}", ended.took);
     }
@@ -171,6 +171,14 @@ fn options_of_another_workload_are_refused_before_anything_is_made() {
     }
 }
 
+/// A count of a run.
+fn count(run: &Run, metric: Metric, scope: Scope) -> u64 {
+    match reading(run, metric, scope).value {
+        Some(Value::Int(count)) => count,
+        other => panic!("{metric} of {scope} is no count: {other:?}"),
+    }
+}
+
 /// What a document says of its first run, for whoever reads the log.
 fn headline(document: &Document) -> String {
     let run = &document.runs[0];
@@ -205,7 +213,10 @@ fn every_exchange_runs_over_either_ip_and_its_latencies_and_counts_agree() {
             let count = value(run, Metric::TransactionsWindow, Scope::Client);
             let (rate, window) =
                 (value(run, Metric::Transactions, Scope::Client), value(run, Metric::Window, Scope::Client));
-            assert!(count > 20.0 && (rate * window - count).abs() < 1e-6 * count, "{line}: {rate} × {window}");
+            assert!(
+                count > 20.0 && (rate * window - count).abs() < 1e-6 * count,
+                "{line}: {rate} × {window}"
+            );
             let of = |metric| value(run, metric, Scope::Client);
             let (least, median, most) =
                 (of(Metric::LatencyMin), of(Metric::LatencyP50), of(Metric::LatencyMax));
@@ -308,24 +319,35 @@ fn latency_beside_a_load_is_told_with_the_latency_without_it() {
 fn datagrams_add_up_in_every_mode_and_are_lost_where_they_were_lost() {
     let site = Site::new();
     for target in ["lab", "lab:ipv6", "lab:mtu=1280", "loopback"] {
-        for mode in ["", " --batch 32", " --segment", " --gro", " --segment --gro", " --rate 100M", " --direction receive"] {
+        for mode in [
+            "",
+            " --batch 32",
+            " --segment",
+            " --gro",
+            " --segment --gro",
+            " --rate 100M",
+            " --direction receive",
+        ] {
             let line = format!("stream {target} --udp{mode} -t 400ms --warmup 200ms --format json");
             let document = site.run(&words(&line)).complete();
             let run = &document.runs[0];
-            let sent = value(run, Metric::PacketsSent, Scope::Sender);
-            let received = value(run, Metric::PacketsReceived, Scope::Receiver);
-            let lost = value(run, Metric::Lost, Scope::Receiver);
-            let parts: f64 = [Metric::LostSender, Metric::LostPath, Metric::LostReceiver]
+            let sent = count(run, Metric::PacketsSent, Scope::Sender);
+            let received = count(run, Metric::PacketsReceived, Scope::Receiver);
+            let gone = count(run, Metric::Lost, Scope::Receiver);
+            let parts: u64 = [Metric::LostSender, Metric::LostPath, Metric::LostReceiver]
                 .map(|part| run.readings.iter().find(|it| it.metric == part).and_then(|it| it.value))
                 .into_iter()
-                .flatten()
-                .map(haul_stats::Value::as_f64)
+                .map(|part| match part {
+                    Some(Value::Int(count)) => count,
+                    _ => 0,
+                })
                 .sum();
-            note(&format!("{line}: {sent} sent, {received} received, {lost} lost"));
-            assert!(received > 0.0, "{line}");
-            assert!(lost >= 0.0 && parts >= 0.0, "{line}");
-            let loss = value(run, Metric::Loss, Scope::Receiver);
-            assert!((0.0..=100.0).contains(&loss), "{line}: {loss} %");
+            note(&format!("{line}: {sent} sent, {received} received, {gone} lost"));
+            assert!(received > 0, "{line}");
+            assert_eq!(sent, received + gone, "{line}");
+            assert_eq!(parts, gone, "{line}: the parts of the loss are not all of it");
+            let share = value(run, Metric::Loss, Scope::Receiver);
+            assert!((0.0..=100.0).contains(&share), "{line}: {share} %");
         }
     }
 }

@@ -18,6 +18,7 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::{HostError, Named as _};
 use crate::link::Link;
 
 mod device;
@@ -254,6 +255,17 @@ fn noted<T>(names: &[&str], read: Result<T, String>, reasons: &mut Reasons) -> O
     read.map_err(|reason| reasons.extend(names.iter().map(|name| ((*name).to_owned(), reason.clone())))).ok()
 }
 
+/// How many segments the TCP of the calling thread's network namespace has sent again, SYNs included, over IPv4 and IPv6:
+/// of connections that are gone nothing else can say.
+pub fn tcp_retransmits() -> crate::Result<u64> {
+    let text = fs::read_to_string(SNMP).named("read", || SNMP.to_owned())?;
+    snmp(&text, "Tcp:", "RetransSegs").ok_or_else(|| HostError::Answer {
+        operation: "read",
+        object: SNMP.to_owned(),
+        what: "no RetransSegs in a line Tcp:".to_owned(),
+    })
+}
+
 /// A counter of `/proc/net/snmp`: a line of names and a line of values for each protocol, both with its name before
 /// them.
 fn snmp(text: &str, protocol: &str, key: &str) -> Option<u64> {
@@ -285,6 +297,8 @@ mod tests {
     const TEXT: &str = "\
 Ip: Forwarding InReceives InDiscards
 Ip: 2 10 1
+Tcp: RtoAlgorithm MaxConn InSegs RetransSegs InErrs
+Tcp: 1 -1 99 12 0
 Udp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors SndbufErrors InCsumErrors IgnoredMulti
 Udp: 171 1 2 173 3 4 5 0
 UdpLite: InDatagrams NoPorts
@@ -309,6 +323,7 @@ UdpLite: 9 9
             }
         );
         assert_eq!((counters.ip4.in_receives, counters.ip4.frag_fails), (Some(10), None));
+        assert_eq!(snmp(TEXT, "Tcp:", "RetransSegs"), Some(12));
         assert!(reasons["ip4.frag_fails"].contains("no FragFails in /proc/"), "{reasons:?}");
         assert!(!reasons.keys().any(|key| key.starts_with("udp4")), "{reasons:?}");
 

@@ -6,13 +6,32 @@
 //! `EADDRNOTAVAIL`. Hides the two files that say so. Both are those of the calling thread's network namespace.
 
 use std::fs;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use crate::error::{HostError, Named as _, Result};
 
 /// The ports the kernel chooses from for a connection whose port nobody chose.
 pub fn ephemeral_range() -> Result<RangeInclusive<u16>> {
     read("/proc/sys/net/ipv4/ip_local_port_range", range_of, "two ports")
+}
+
+/// How long a connection to `peer` that this end closed first keeps its port from the next one to there:
+/// `TCP_TIMEWAIT_LEN` of include/net/tcp.h, or a second where `net.ipv4.tcp_tw_reuse` lets time stamps tell the two apart
+/// (`tcp_twsk_unique` of `net/ipv4/tcp_ipv4.c`).
+pub fn held_for(peer: IpAddr) -> Result<Duration> {
+    let reuse = read("/proc/sys/net/ipv4/tcp_tw_reuse", |text| text.trim().parse().ok(), "a number")?;
+    Ok(hold(reuse, peer))
+}
+
+fn hold(reuse: u8, peer: IpAddr) -> Duration {
+    match reuse {
+        1 => Duration::from_secs(1),
+        // The default since Linux 4.19: where no packet of old can arrive.
+        2 if peer.to_canonical().is_loopback() => Duration::from_secs(1),
+        _ => Duration::from_mins(1),
+    }
 }
 
 /// How many connections of this network namespace, IPv4 and IPv6, are in `TIME_WAIT`.
@@ -45,12 +64,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_files_are_read_as_the_kernel_writes_them_and_nothing_else_is() {
+    fn the_files_are_read_as_the_kernel_writes_them_and_nothing_else_is() {
         assert_eq!(range_of("32768\t60999\n"), Some(32_768..=60_999));
         assert_eq!(range_of("32768"), None);
         assert_eq!(range_of("1 70000"), None);
         let text = "sockets: used 12\nTCP: inuse 1 orphan 0 tw 71 alloc 1 mem 0\nUDP: inuse 0 mem 0\n";
         assert_eq!(time_wait_of(text), Some(71));
+        let (loopback, other) = (IpAddr::from([127, 0, 0, 2]), IpAddr::from([10, 0, 0, 2]));
+        let (second, minute) = (Duration::from_secs(1), Duration::from_mins(1));
+        for (reuse, peer, held) in [
+            (0, loopback, minute),
+            (1, loopback, second),
+            (1, other, second),
+            (2, loopback, second),
+            (2, other, minute),
+        ] {
+            assert_eq!(hold(reuse, peer), held, "{reuse} {peer}");
+        }
         assert_eq!(time_wait_of("TCP: inuse 1 tw"), None);
         assert_eq!(time_wait_of("UDP: tw 3"), None);
     }

@@ -88,11 +88,10 @@ impl Epoll {
         sys::epoll_change(self.fd.as_fd(), operation, fd, interest.0, token)
     }
 
-    /// Waits until something is ready, for `timeout` at most (rounded up to whole milliseconds). A signal ends the wait
-    /// early, with no events.
+    /// Waits until something is ready, for `timeout` at most: exactly that since Linux 5.11, rounded up to whole
+    /// milliseconds before. A signal ends the wait early, with no events.
     pub fn wait(&mut self, timeout: Duration) -> Result<impl Iterator<Item = Event> + '_> {
-        let timeout_ms = i32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX);
-        let count = match sys::epoll_wait(self.fd.as_fd(), &mut self.events, timeout_ms) {
+        let count = match sys::epoll_wait(self.fd.as_fd(), &mut self.events, timeout) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
             other => other,
         };

@@ -39,7 +39,6 @@ pub struct ConnectPlan {
     peer: SockAddr,
     local: Option<SockAddr>,
     wishes: Vec<Wish>,
-    nonblocking: bool,
 }
 
 impl ConnectPlan {
@@ -75,18 +74,11 @@ impl ConnectPlan {
             bound.map_err(why_not_bound)?;
         }
         let kind = if opening.nonblocking { Type::STREAM.nonblocking() } else { Type::STREAM };
-        Ok(Self {
-            domain,
-            kind: kind.cloexec(),
-            peer: peer.into(),
-            local: local.map(SockAddr::from),
-            wishes,
-            nonblocking: opening.nonblocking,
-        })
+        Ok(Self { domain, kind: kind.cloexec(), peer: peer.into(), local: local.map(SockAddr::from), wishes })
     }
 
-    /// Opens a connection. The error is the system call's own, but for one: a connect that outlasts its bound is
-    /// [`io::ErrorKind::TimedOut`].
+    /// Opens a connection. The error is the system call's own. A connect that outlasts its bound is none: it goes on, and
+    /// the first send waits for it, as long again.
     #[inline]
     pub fn open(&self) -> io::Result<TcpStream> {
         let socket = Socket::new_raw(self.domain, self.kind, Some(Protocol::TCP))?;
@@ -97,9 +89,6 @@ impl ConnectPlan {
             socket.bind(local)?;
         }
         match socket.connect(&self.peer) {
-            Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) && !self.nonblocking => {
-                Err(io::Error::from_raw_os_error(libc::ETIMEDOUT))
-            }
             Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
             _ => Ok(socket.into()),
         }

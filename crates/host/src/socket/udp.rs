@@ -17,7 +17,7 @@ use std::os::fd::BorrowedFd;
 
 use socket2::{Domain, SockRef, Socket, Type};
 
-use super::{Requested, open, why_not_bound, why_not_connected};
+use super::{Requested, open, take_both, why_not_bound, why_not_connected};
 use crate::error::{HostError, Named as _, Result};
 use crate::sys;
 
@@ -48,18 +48,19 @@ pub fn connected(local: SocketAddr, peer: SocketAddr, requested: &Requested) -> 
 fn bound(address: SocketAddr, requested: &Requested) -> Result<Socket> {
     let object = || format!("UDP {address}");
     let socket = open(address, Type::DGRAM)?;
-    let prepare = |done: io::Result<()>| done.named("set the options of a socket for", object);
-    if address.is_ipv6() {
-        prepare(socket.set_only_v6(false))?;
-    }
-    // Of ports it may share, the kernel also chooses one that another such socket has: two sockets with the same peer
-    // would then be one address pair, and the datagrams of both would come to one of them.
+    let prepare = "set the options of a socket for";
+    take_both(&socket, address).named(prepare, object)?;
+    let share = || socket.set_reuse_address(true).named(prepare, object);
+    // A port the kernel chooses must be nobody else's, and among sockets that may share theirs it is not: of 200 connected
+    // to one peer, four had a port that another had.
     let chosen = address.port() == 0;
-    prepare(socket.set_reuse_address(!chosen))?;
+    if !chosen {
+        share()?;
+    }
     requested.apply_to(&socket)?;
     socket.bind(&address.into()).named("bind a socket to", object).map_err(why_not_bound)?;
     if chosen {
-        prepare(socket.set_reuse_address(true))?;
+        share()?;
     }
     Ok(socket)
 }

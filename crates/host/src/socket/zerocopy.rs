@@ -7,7 +7,7 @@
 //! Kernel: `Documentation/networking/msg_zerocopy.rst`; include/uapi/linux/errqueue.h.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use crate::error::{Named as _, Result};
@@ -37,8 +37,8 @@ impl Completed {
 }
 
 /// Lets `stream` send without a copy.
-pub fn enable_zerocopy(socket: BorrowedFd<'_>) -> Result<()> {
-    let set = sys::set_option(socket, libc::SOL_SOCKET, libc::SO_ZEROCOPY, 1);
+pub fn enable_zerocopy(socket: impl AsFd) -> Result<()> {
+    let set = sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_ZEROCOPY, 1);
     set.named("set", || "SO_ZEROCOPY".into()).map_err(|error| match error.errno() {
         Some(libc::ENOPROTOOPT | libc::EOPNOTSUPP) => {
             error.with_hint("this kernel does not send without a copy: use --send-with write")

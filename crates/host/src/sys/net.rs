@@ -2,6 +2,8 @@
 
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use super::{check, check_length};
 
@@ -113,13 +115,43 @@ pub(crate) fn epoll_change(
     check(unsafe { libc::epoll_ctl(epoll.as_raw_fd(), operation, fd.as_raw_fd(), &raw mut event) }).map(drop)
 }
 
-/// `epoll_wait(2)`: fills a prefix of `events` and returns its length.
+/// `epoll_pwait2(2)`, or `epoll_wait(2)` with whole milliseconds, rounded up, on kernels before 5.11: fills a prefix of
+/// `events` and returns its length.
 pub(crate) fn epoll_wait(
     epoll: BorrowedFd<'_>,
     events: &mut [EpollEvent],
-    timeout_ms: libc::c_int,
+    timeout: Duration,
 ) -> io::Result<usize> {
+    static COARSE: AtomicBool = AtomicBool::new(false);
     let capacity = libc::c_int::try_from(events.len()).unwrap_or(libc::c_int::MAX);
+    if !COARSE.load(Ordering::Relaxed) {
+        let length = libc::timespec {
+            tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_nsec: libc::c_long::from(timeout.subsec_nanos()),
+        };
+        let no_mask = std::ptr::null::<libc::sigset_t>();
+        // SAFETY: the kernel writes at most `capacity` ≤ events.len() events into `events` and reads `length`, which
+        // outlives the call; without a mask it does not look at the mask's size.
+        let count = unsafe {
+            libc::syscall(
+                libc::SYS_epoll_pwait2,
+                epoll.as_raw_fd(),
+                events.as_mut_ptr(),
+                capacity,
+                &raw const length,
+                no_mask,
+                0_usize,
+            )
+        };
+        match usize::try_from(count).map_err(|_| io::Error::last_os_error()) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => {
+                COARSE.store(true, Ordering::Relaxed);
+            }
+            answer => return answer,
+        }
+    }
+    let timeout_ms =
+        libc::c_int::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(libc::c_int::MAX);
     // SAFETY: the kernel writes at most `capacity` ≤ events.len() events into `events`.
     let count =
         check(unsafe { libc::epoll_wait(epoll.as_raw_fd(), events.as_mut_ptr(), capacity, timeout_ms) })?;

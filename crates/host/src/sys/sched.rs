@@ -46,6 +46,13 @@ pub(crate) fn sleep_until(instant: Duration) {
     }
 }
 
+/// How far beyond their time the kernel may delay the timers of the calling thread, in nanoseconds: `PR_SET_TIMERSLACK`,
+/// which takes zero for the default of 50 µs.
+pub(crate) fn set_timer_slack(nanos: libc::c_ulong) -> io::Result<()> {
+    // SAFETY: PR_SET_TIMERSLACK takes a number and no pointer.
+    check(unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, nanos) }).map(drop)
+}
+
 /// The kernel's number of the calling thread.
 pub(crate) fn current_thread() -> i32 {
     // SAFETY: gettid has no arguments and cannot fail.

@@ -27,6 +27,11 @@ use crate::spec::{MAX_DATAGRAM, RunSpec};
 /// How often a hello is sent again.
 pub(crate) const AGAIN: Duration = Duration::from_millis(100);
 
+/// How many hellos are sent in one go, and how long the server gets to read them: more than its socket has room for (277
+/// with the default buffer) would be lost again and again.
+pub(crate) const AT_ONCE: usize = 128;
+pub(crate) const BETWEEN: Duration = Duration::from_millis(2);
+
 /// A flow's socket at the client; the hello is still to be sent.
 pub(crate) fn socket(local: IpAddr, server: SocketAddr, requested: &Requested) -> Result<OwnedFd> {
     Ok(udp::connected(SocketAddr::new(local, 0), server, requested)?.into())

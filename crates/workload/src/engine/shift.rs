@@ -5,7 +5,6 @@ use std::collections::BinaryHeap;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use haul_host::clock;
 use haul_host::socket::{self, Epoll, Interest};
 use haul_stats::MonoNanos;
 
-use super::{Counter, FlowEnd, Gate, Manner, Moved, Work};
+use super::{Counter, FlowEnd, Gate, Manner, Moved, Orders, Work};
 use crate::pace::Bucket;
 
 /// The longest a worker waits before it looks at the stop flag.
@@ -25,25 +24,15 @@ pub(super) struct Flow<W> {
     pub(super) socket: Arc<OwnedFd>,
     pub(super) counter: Arc<Counter>,
     pub(super) work: W,
-    /// Its pace, where it has one.
-    pub(super) bucket: Option<Bucket>,
-    /// Whether its socket has been shut down from here: a call that may not wait is not told (udp(7) says nothing of it,
-    /// and Linux answers that there is nothing to read).
-    pub(super) hung_up: Arc<AtomicBool>,
+    /// Its pace, where it has one. Apart, because most have none, and thousands of flows share the cache.
+    pub(super) bucket: Option<Box<Bucket>>,
 }
 
 impl<W: Work> Flow<W> {
     /// One step: what it moved is counted, and charged to the pace.
     #[inline]
     fn step(&mut self) -> io::Result<Moved> {
-        let moved = match self.work.step(self.socket.as_fd()) {
-            Err(error)
-                if error.kind() == io::ErrorKind::WouldBlock && self.hung_up.load(Ordering::Relaxed) =>
-            {
-                Moved::End
-            }
-            stepped => stepped?,
-        };
+        let moved = self.work.step(self.socket.as_fd())?;
         if let Moved::Units(units) = moved {
             self.counter.add(units);
             if let Some(bucket) = &mut self.bucket {
@@ -64,13 +53,22 @@ impl<W: Work> Flow<W> {
         let due = self.bucket.as_ref()?.due();
         (due > clock::now()).then_some(due)
     }
+
+    /// When the work has something to do, where it has nothing until then.
+    #[inline]
+    fn idle_until(&self) -> Option<MonoNanos> {
+        if !self.work.idle() {
+            return None;
+        }
+        self.work.due().filter(|&due| due > clock::now())
+    }
 }
 
 /// What a worker thread is handed.
 pub(super) struct Shift<W> {
     pub(super) flows: Vec<Flow<W>>,
     pub(super) gate: Arc<Gate>,
-    pub(super) stop: Arc<AtomicBool>,
+    pub(super) orders: Arc<Orders>,
     pub(super) ends: mpsc::Sender<FlowEnd>,
     pub(super) bell: Arc<UnixStream>,
     pub(super) manner: Manner,
@@ -93,7 +91,7 @@ impl Report {
 impl<W: Work> Shift<W> {
     /// From the start to the end of the last flow.
     pub(super) fn run(self) {
-        let Self { mut flows, gate, stop, ends, bell, manner } = self;
+        let Self { mut flows, gate, orders, ends, bell, manner } = self;
         let report = Report { ends, bell };
         // Who follows does not wait for the start: whoever leads must find it in its call.
         if W::LEADS && !gate.pass() {
@@ -105,12 +103,12 @@ impl<W: Work> Shift<W> {
         }
         match flows.as_mut_slice() {
             [flow] if manner != Manner::Epoll => {
-                let result = flow.work.begin(flow.socket.as_fd()).and_then(|()| alone(flow, &stop));
+                let result = flow.work.begin(flow.socket.as_fd()).and_then(|()| alone(flow, &orders, manner));
                 let at = clock::now();
                 take_leave(std::slice::from_mut(flow));
                 report.ended(flow.index, at, result);
             }
-            _ => together(flows, &stop, manner, report),
+            _ => together(flows, &orders, manner, report),
         }
     }
 }
@@ -130,13 +128,16 @@ fn take_leave<W: Work>(flows: &mut [Flow<W>]) {
 
 /// The bare loop: one flow, one blocking call after another. A call that gives up waiting (a spinning worker's, one with
 /// a timeout) only looks whether it is time to end.
-fn alone<W: Work>(flow: &mut Flow<W>, stop: &AtomicBool) -> io::Result<()> {
+fn alone<W: Work>(flow: &mut Flow<W>, orders: &Orders, manner: Manner) -> io::Result<()> {
     loop {
-        if W::LEADS && stop.load(Ordering::Relaxed) {
+        let over = if W::LEADS { orders.stop() && flow.work.wind_up() } else { orders.gone() };
+        if over {
             return Ok(());
         }
-        if let Some(until) = flow.held_until() {
-            clock::sleep_until(until.min(clock::now().after(STOP_LOOK)));
+        if let Some(until) = flow.held_until().or_else(|| flow.idle_until()) {
+            if manner != Manner::Spin {
+                clock::sleep_until(until.min(clock::now().after(STOP_LOOK)));
+            }
             continue;
         }
         match flow.step() {
@@ -150,7 +151,7 @@ fn alone<W: Work>(flow: &mut Flow<W>, stop: &AtomicBool) -> io::Result<()> {
 }
 
 /// Several flows behind one epoll, a step for each that is ready.
-fn together<W: Work>(flows: Vec<Flow<W>>, stop: &AtomicBool, manner: Manner, report: Report) {
+fn together<W: Work>(flows: Vec<Flow<W>>, orders: &Orders, manner: Manner, report: Report) {
     let epoll = match Epoll::new(flows.len()) {
         Ok(epoll) => epoll,
         Err(error) => {
@@ -171,7 +172,7 @@ fn together<W: Work>(flows: Vec<Flow<W>>, stop: &AtomicBool, manner: Manner, rep
     for flow in flows {
         lane.add(flow);
     }
-    lane.run(stop);
+    lane.run(orders);
 }
 
 /// A flow and what epoll has been told to wait for.
@@ -217,10 +218,11 @@ impl<W: Work> Lane<W> {
         }
     }
 
-    fn run(mut self, stop: &AtomicBool) {
+    fn run(mut self, orders: &Orders) {
         let mut ready = Vec::with_capacity(self.places.len());
         while self.open > 0 {
-            if W::LEADS && stop.load(Ordering::Relaxed) {
+            let over = if W::LEADS { orders.stop() && self.wind_up() } else { orders.gone() };
+            if over {
                 break;
             }
             let wait = self.let_go();
@@ -241,20 +243,19 @@ impl<W: Work> Lane<W> {
         }
     }
 
+    /// Tells every flow that it is to end; whether all are ready to.
+    fn wind_up(&mut self) -> bool {
+        let flows = self.places.iter_mut().flatten().map(|place| &mut place.flow);
+        flows.map(|flow| flow.work.wind_up()).filter(|ready| !ready).count() == 0
+    }
+
     /// Gives a step to each flow whose time has come, and says how long to wait for readiness until the next.
     fn let_go(&mut self) -> Duration {
-        /// epoll counts in milliseconds: the last stretch is slept through exactly.
-        const FINE: Duration = Duration::from_millis(1);
-        while let Some(&Reverse((at, place))) = self.held.peek() {
-            let rest = at.since(clock::now());
-            if rest > FINE {
-                return rest.saturating_sub(FINE).min(STOP_LOOK);
-            }
-            if !rest.is_zero() {
-                if self.spins {
-                    return Duration::ZERO;
-                }
-                clock::sleep_until(at);
+        // Once for each: one that is due again at once must not keep the others from what has come for them.
+        for _ in 0..self.held.len() {
+            let Some(&Reverse((at, place))) = self.held.peek() else { break };
+            if at > clock::now() {
+                break;
             }
             self.held.pop();
             if let Some(Some(Place { flow, queued, .. })) = self.places.get_mut(place)
@@ -267,12 +268,9 @@ impl<W: Work> Lane<W> {
                     None => self.step(place),
                 }
             }
-            if !rest.is_zero() {
-                // The others have waited for this one.
-                return Duration::ZERO;
-            }
         }
-        STOP_LOOK
+        let next = self.held.peek().map(|&Reverse((at, _))| at.since(clock::now()));
+        next.map_or(STOP_LOOK, |rest| rest.min(STOP_LOOK))
     }
 
     /// What an event of a flow leads to.

@@ -11,6 +11,24 @@ use super::{Per, cost_of, effective, of, retransmits, stream};
 use crate::report::{EndReport, RunOutcome};
 use crate::spec::{Direction, RunSpec, Workload};
 
+/// What is said of the datagrams of one direction.
+const OF_DATAGRAMS: [Metric; 14] = [
+    Metric::PacketRate,
+    Metric::PacketsSent,
+    Metric::PacketsReceived,
+    Metric::Loss,
+    Metric::Lost,
+    Metric::LostSender,
+    Metric::LostPath,
+    Metric::LostReceiver,
+    Metric::Duplicates,
+    Metric::Reordered,
+    Metric::ReorderExtent,
+    Metric::Jitter,
+    Metric::GapP50,
+    Metric::GapP99,
+];
+
 /// The readings of a finished run, and what is to be doubted about them. `idle` is the probe's exchange without the load.
 #[must_use]
 pub fn whole(
@@ -18,48 +36,41 @@ pub fn whole(
     outcomes: &[RunOutcome],
     idle: Option<&RunOutcome>,
 ) -> (Vec<Reading>, Vec<Doubt>) {
-    let legs = spec.legs();
-    let (probes, loads): (Vec<_>, Vec<_>) =
-        legs.iter().zip(outcomes).partition(|(leg, _)| spec.probe.is_some() && leg.workload == Workload::Rr);
+    let is_probe = |outcome: &&RunOutcome| spec.probe.is_some() && outcome.spec.workload == Workload::Rr;
+    let (probes, loads): (Vec<&RunOutcome>, Vec<&RunOutcome>) = outcomes.iter().partition(is_probe);
     let (mut readings, mut doubts) = match loads.as_slice() {
-        [(leg, outcome)] => of(leg, outcome),
+        [outcome] => of(&outcome.spec, outcome),
         loads => both(spec, loads),
     };
-    if let Some((leg, loaded)) = probes.first() {
-        let idle = idle.map(|outcome| (spec.idle(), outcome));
-        for (alone, found) in
-            [(true, idle.as_ref().map(|(leg, it)| (leg, *it))), (false, Some((leg, *loaded)))]
-        {
-            latencies(&mut readings, alone, found);
-        }
+    if let Some(loaded) = probes.first() {
+        latencies(&mut readings, [Metric::ProbeIdleP50, Metric::ProbeIdleP99], idle);
+        latencies(&mut readings, [Metric::ProbeLoadedP50, Metric::ProbeLoadedP99], Some(loaded));
         crowded(&mut doubts, outcomes);
     }
     (readings, doubts)
 }
 
 /// A stream each way.
-fn both(spec: &RunSpec, legs: &[(&RunSpec, &RunOutcome)]) -> (Vec<Reading>, Vec<Doubt>) {
+fn both(spec: &RunSpec, legs: &[&RunOutcome]) -> (Vec<Reading>, Vec<Doubt>) {
     let (mut readings, mut doubts): (Vec<Reading>, Vec<Doubt>) = (Vec::new(), Vec::new());
     let (mut total, mut bits) = (0_u64, 0.0);
-    for (leg, outcome) in legs {
+    for outcome in legs {
         let receiver = outcome.receiver();
-        let (to, from) = match leg.direction {
+        let (to, from) = match outcome.spec.direction {
             Direction::Receive => (Scope::Client, Scope::Server),
             Direction::Send | Direction::Both => (Scope::Server, Scope::Client),
         };
         total = total.saturating_add(receiver.window_units());
         let rate = stream::rate(receiver, to, stream::TAKEN);
         bits += rate.value.map_or(0.0, haul_stats::Value::as_f64);
-        let (own, own_doubts) = of(leg, outcome);
+        let (own, own_doubts) = of(&outcome.spec, outcome);
         readings.push(rate);
         readings.push(Reading::count(Metric::BytesWindow, to, receiver.window_units(), "sum over the flows"));
         readings.push(Reading::count(Metric::BytesTotal, to, receiver.total_units(), "sum over the flows"));
         readings.push(retransmits(outcome.sender(), from));
-        // What is said of the receiver, and of it alone: the end's name says which way.
-        let of_receiver = own.into_iter().filter(|reading| {
-            matches!(reading.metric, Metric::PacketRate | Metric::Loss | Metric::Lost | Metric::Jitter)
-        });
-        readings.extend(of_receiver.map(|reading| Reading { scope: to, ..reading }));
+        // What became of the datagrams of one direction: the end they were for says which.
+        let of_datagrams = own.into_iter().filter(|reading| OF_DATAGRAMS.contains(&reading.metric));
+        readings.extend(of_datagrams.map(|reading| Reading { scope: to, ..reading }));
         for doubt in own_doubts {
             if !doubts.iter().any(|known| known.id == doubt.id && known.text == doubt.text) {
                 doubts.push(doubt);
@@ -86,28 +97,24 @@ fn both(spec: &RunSpec, legs: &[(&RunSpec, &RunOutcome)]) -> (Vec<Reading>, Vec<
 }
 
 /// The legs as one: the threads of both at each end, the host's CPU once.
-fn merged(legs: &[(&RunSpec, &RunOutcome)]) -> Option<RunOutcome> {
+fn merged(legs: &[&RunOutcome]) -> Option<RunOutcome> {
     let end = |pick: fn(&RunOutcome) -> &EndReport| {
-        let mut ends = legs.iter().map(|(_, outcome)| pick(outcome));
+        let mut ends = legs.iter().map(|outcome| pick(outcome));
         let mut whole = ends.next()?.clone();
         for other in ends {
             whole.threads.extend(other.threads.iter().cloned());
         }
         Some(whole)
     };
-    let clock_offset = legs.first()?.1.clock_offset;
-    Some(RunOutcome { client: end(|it| &it.client)?, server: end(|it| &it.server)?, clock_offset })
+    let first = legs.first()?;
+    let (spec, clock_offset) = (first.spec.clone(), first.clock_offset);
+    Some(RunOutcome { spec, client: end(|it| &it.client)?, server: end(|it| &it.server)?, clock_offset })
 }
 
-/// The probe's latencies, with the load or without it.
-fn latencies(readings: &mut Vec<Reading>, alone: bool, found: Option<(&RunSpec, &RunOutcome)>) {
-    let wanted = if alone {
-        [(Metric::ProbeIdleP50, Metric::LatencyP50), (Metric::ProbeIdleP99, Metric::LatencyP99)]
-    } else {
-        [(Metric::ProbeLoadedP50, Metric::LatencyP50), (Metric::ProbeLoadedP99, Metric::LatencyP99)]
-    };
-    let own = found.map_or_else(Vec::new, |(leg, outcome)| of(leg, outcome).0);
-    for (metric, latency) in wanted {
+/// The probe's median latency and its tail, under these names.
+fn latencies(readings: &mut Vec<Reading>, names: [Metric; 2], found: Option<&RunOutcome>) {
+    let own = found.map_or_else(Vec::new, |outcome| of(&outcome.spec, outcome).0);
+    for (metric, latency) in names.into_iter().zip([Metric::LatencyP50, Metric::LatencyP99]) {
         let reading = own.iter().find(|reading| reading.metric == latency);
         readings.push(match reading {
             Some(reading) => Reading { metric, scope: Scope::Run, ..reading.clone() },
@@ -132,9 +139,8 @@ fn crowded(doubts: &mut Vec<Doubt>, outcomes: &[RunOutcome]) {
 
 /// The options in force at both ends, by leg where there are several.
 #[must_use]
-pub fn in_force(spec: &RunSpec, outcomes: &[RunOutcome]) -> Json {
-    let legs = spec.legs();
-    let each: Vec<Json> = legs.iter().zip(outcomes).map(|(leg, outcome)| effective(leg, outcome)).collect();
+pub fn in_force(outcomes: &[RunOutcome]) -> Json {
+    let each: Vec<Json> = outcomes.iter().map(|outcome| effective(&outcome.spec, outcome)).collect();
     match <[Json; 1]>::try_from(each) {
         Ok([only]) => only,
         Err(several) => json!({ "legs": several }),

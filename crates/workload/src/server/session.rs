@@ -441,9 +441,12 @@ impl Session<'_> {
             return Ok(());
         };
         let mut flows = flows.into_iter().flatten();
-        let by_leg = legs.iter().zip(listeners).map(|(leg, listeners)| {
-            let connections = flows.by_ref().take(leg.connections() as usize);
-            connections.chain(listeners.into_iter().map(OwnedFd::from)).collect()
+        let client = talk.socket().peer_addr().map_err(|error| {
+            WorkloadError::os("read", "the client's address of the control connection", error)
+        })?;
+        let by_leg = legs.iter().zip(listeners).map(|(leg, listeners)| match leg.workload {
+            Workload::Crr => connect::served(leg, listeners, client),
+            Workload::Stream | Workload::Rr => flows.by_ref().take(leg.connections() as usize).collect(),
         });
         match Legs::prepare(&legs, false, by_leg.collect(), &self.host) {
             Ok(legs) => {
@@ -471,7 +474,9 @@ impl Session<'_> {
         let State::Run { legs, .. } = std::mem::replace(&mut self.state, State::Idle) else { return Ok(()) };
         let mut reports: Reports = legs.reports();
         let shared = self.mark_running(false);
-        reports.iter_mut().for_each(|report| report.shared_server = shared);
+        for report in &mut reports {
+            report.shared_server = shared;
+        }
         let what = reports.first().map_or_else(String::new, EndReport::summary);
         self.shared.tell(&ServeEvent::RunEnded { client: self.who.clone(), what });
         talk.send(&Message::Report { run, body: body(&reports)? })

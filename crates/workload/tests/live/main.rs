@@ -13,7 +13,9 @@ use haul_workload::server::{ServeEvent, ServeOptions, Server};
 use haul_workload::session::{Dial, Session};
 use haul_workload::{Direction, Payload, RunSpec, WorkloadError, readings};
 
+mod connect;
 mod datagrams;
+mod exchange;
 mod modes;
 mod serving;
 
