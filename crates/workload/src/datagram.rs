@@ -53,6 +53,19 @@ use track::{Count, Gaps, Seen};
 /// The longest time's worth of a rate that one call hands over: what comes at once fills a queue at once.
 const BURST: Duration = Duration::from_millis(1);
 
+/// Datagrams a second of a flow that may each be timed: two looks at the clock are some 100 ns, 1 % of a CPU at this rate.
+const TIMED_RATE: u128 = 100_000;
+
+/// Of faster ones, and of those that go as fast as they can, one in so many is: 100 ns for each were 4 to 7 % of what it costs
+/// to send and receive a small one.
+const TIMED_EVERY: u64 = 16;
+
+/// One datagram in so many is timed.
+pub(crate) fn timed_every(spec: &RunSpec) -> u64 {
+    let bits = u128::from(spec.message.0) * 8 * TIMED_RATE;
+    if spec.rate.is_some_and(|rate| u128::from(rate.0) <= bits) { 1 } else { TIMED_EVERY }
+}
+
 /// Starts the workers of one end.
 pub(crate) fn workers(end: Ends<'_>, flows: Flows) -> Result<Workers> {
     if end.role == Role::Sender { sender(end, flows) } else { receiver(end, flows) }
@@ -77,7 +90,7 @@ fn sender(end: Ends<'_>, flows: Flows) -> Result<Workers> {
         }
     };
     fits(spec, &flows)?;
-    let places = places(end, &flows);
+    let (places, timed) = (places(end, &flows), timed_every(spec));
     if segment && per_call > 1 {
         let size = u16::try_from(message.0).unwrap_or(u16::MAX);
         flows.sockets.iter().try_for_each(|socket| udp::set_segment(socket.as_fd(), size))?;
@@ -90,7 +103,7 @@ fn sender(end: Ends<'_>, flows: Flows) -> Result<Workers> {
         let (tallies, stage) = (tallies.clone(), Arc::clone(&stage));
         move |flow: u32| {
             let tally = tallies.get(flow as usize).map(Arc::clone).unwrap_or_default();
-            Course::new(message, per_call, Arc::clone(&stage), tally)
+            Course::new(message, per_call, timed, Arc::clone(&stage), tally)
         }
     };
     let (engine, ceiling) = match (segment, batch) {
@@ -127,14 +140,15 @@ fn fits(spec: &RunSpec, flows: &Flows) -> Result<()> {
 /// Bytes per second of the loop that sends one datagram a call, into a sink that takes them unseen.
 fn own_rate(message: ByteCount) -> Result<f64> {
     ceiling::of(ceiling::Loop::Datagrams(message), || {
-        let mut sending = Sending::new(Course::new(message, 1, Arc::default(), Arc::default()))?;
+        let course = Course::new(message, 1, TIMED_EVERY, Arc::default(), Arc::default());
+        let mut sending = Sending::new(course)?;
         Ok(move |sink: &mut File| sending.spend(sink))
     })
 }
 
 fn receiver(end: Ends<'_>, flows: Flows) -> Result<Workers> {
     let RunSpec { message, batch, gro, .. } = *end.spec;
-    let places = places(end, &flows);
+    let (places, timed) = (places(end, &flows), timed_every(end.spec));
     if gro {
         flows.sockets.iter().try_for_each(|socket| udp::set_gro(socket.as_fd()))?;
     }
@@ -146,7 +160,7 @@ fn receiver(end: Ends<'_>, flows: Flows) -> Result<Workers> {
             let seen = seen.get(flow as usize).map(Arc::clone).unwrap_or_default();
             let of_lane =
                 Arc::clone(gaps.lock().unwrap_or_else(PoisonError::into_inner).entry(lane).or_default());
-            Taking::new(message, seen, of_lane)
+            Taking::new(message, timed, seen, of_lane)
         }
     };
     let crew = end.crew(flows.sockets, None, Manner::Block)?;

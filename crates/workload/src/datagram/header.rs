@@ -3,7 +3,7 @@
 //! ```text
 //! 0  2 bits   phase     00 warm-up, 01 window, 11 after the window; 10 is no payload (haul's hello begins with 0x89)
 //!   62 bits   sequence  from 0, of one flow, through all phases
-//! 8 64 bits   time      the sender's monotonic clock, ns
+//! 8 64 bits   time      the sender's monotonic clock, ns; 0 where it was not read
 //! ```
 //!
 //! Big endian. The phase is the sender's own window, so that what was sent in it can be told from the rest wherever the
@@ -110,7 +110,10 @@ impl Form {
         let (sequence, sent) = match self {
             Self::Count => (None, None),
             Self::Sequence => (Some(word(0)? % SEQUENCES), None),
-            Self::Time => (Some(word(0)? % SEQUENCES), Some(MonoNanos(word(8)?))),
+            Self::Time => {
+                let sent = word(8)?;
+                (Some(word(0)? % SEQUENCES), (sent > 0).then_some(MonoNanos(sent)))
+            }
         };
         Some(Header { phase, sequence, sent })
     }
@@ -135,7 +138,7 @@ mod tests {
             let read = Header {
                 phase,
                 sequence: (length >= 8).then_some(sequence),
-                sent: (length >= 16).then_some(now),
+                sent: (length >= 16 && now.0 > 0).then_some(now),
             };
             prop_assert_eq!(form.read(&message), Some(read));
         }

@@ -1,6 +1,7 @@
 //! The receiving side of one flow: one system call a step, and every datagram it gives taken note of.
 //!
-//! One look at the clock a call: the datagrams of one call came together, as far as can be told. An empty datagram is the
+//! The clock is read for a datagram that carries a time and for the next, and once a call at most: the datagrams of one
+//! call came together, as far as can be told. An empty datagram is the
 //! sender's end, and so is a socket that was shut down, which looks the same.
 
 use std::io;
@@ -28,17 +29,23 @@ pub(super) struct Taking {
     form: Form,
     tracker: Tracker,
     gaps: Arc<Gaps>,
+    /// One arrival in so many is timed, where none carries a time.
+    timed: u64,
+    arrivals: u64,
+    /// When the last datagram came, where that was timed.
     last: Option<MonoNanos>,
     patience: Patience,
 }
 
 impl Taking {
-    pub(super) fn new(message: ByteCount, seen: Arc<Seen>, gaps: Arc<Gaps>) -> Self {
+    pub(super) fn new(message: ByteCount, timed: u64, seen: Arc<Seen>, gaps: Arc<Gaps>) -> Self {
         Self {
             message: usize::try_from(message.0).unwrap_or(usize::MAX),
             form: Form::of(message.0),
             tracker: Tracker::new(seen),
             gaps,
+            timed,
+            arrivals: 0,
             last: None,
             patience: Patience::default(),
         }
@@ -52,25 +59,30 @@ impl Taking {
     /// Takes the datagrams that came in one call; the payload that is new.
     #[inline]
     fn take<'a>(&mut self, datagrams: impl Iterator<Item = &'a [u8]>) -> Moved {
-        let (now, mut units, mut arrivals) = (clock::now(), 0, 0_u64);
+        let (mut now, mut units) = (None, 0);
         for datagram in datagrams {
             let header = self.form.read(datagram).filter(|_| datagram.len() == self.message);
             let Some(header) = header else {
                 self.tracker.seen.foreign.add(1);
                 continue;
             };
-            arrivals += u64::from(header.phase == Phase::Window);
-            if self.tracker.take(header, now) {
+            self.arrivals += 1;
+            let timed = match self.form {
+                Form::Time => header.sent.is_some(),
+                Form::Count | Form::Sequence => self.arrivals.is_multiple_of(self.timed),
+            };
+            let mut at = MonoNanos::default();
+            if timed || self.last.is_some() {
+                at = *now.get_or_insert_with(clock::now);
+                if let Some(last) = self.last.take().filter(|_| header.phase == Phase::Window) {
+                    self.gaps.add(at.0.saturating_sub(last.0), 1);
+                }
+                self.last = timed.then_some(at);
+            }
+            if self.tracker.take(header, at) {
                 units += self.message as u64;
             }
         }
-        if let (Some(last), Some(others)) = (self.last, arrivals.checked_sub(1)) {
-            self.gaps.add(now.0.saturating_sub(last.0), 1);
-            if others > 0 {
-                self.gaps.add(0, others);
-            }
-        }
-        self.last = Some(now);
         Moved::Units(units)
     }
 

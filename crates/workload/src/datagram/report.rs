@@ -154,7 +154,7 @@ pub struct ReceivedReport {
     pub joined: u64,
     /// Mean of the flows' jitter at the end of the window, ns; `None` where no flow had two transit times.
     pub jitter_ns: Option<f64>,
-    /// Times between arrivals of datagrams sent in the window.
+    /// Times between arrivals of datagrams sent in the window, of those that were timed.
     pub gaps: Histogram,
     /// What the flows' own sockets dropped: of joined datagrams, one for all of them.
     pub socket: Counted,

@@ -1,6 +1,6 @@
 //! The sending side of one flow: one system call a step, of one datagram, a batch of them or a train.
 //!
-//! What one call hands over has one time stamp and one phase. A datagram that the kernel would not take for want of room in
+//! What one call hands over has one phase and one time, which every so many datagrams carry. A datagram that the kernel would not take for want of room in
 //! the device's queue was sent and is lost; one that finds the socket's own buffer full was not, and waits.
 
 use std::io;
@@ -88,6 +88,8 @@ pub(super) struct Course {
     form: Form,
     /// The most datagrams in one call.
     per_call: usize,
+    /// One datagram in so many carries the time.
+    timed: u64,
     stage: Arc<Stage>,
     tally: Arc<Tally>,
     next: u64,
@@ -95,12 +97,19 @@ pub(super) struct Course {
 }
 
 impl Course {
-    pub(super) fn new(message: ByteCount, per_call: usize, stage: Arc<Stage>, tally: Arc<Tally>) -> Self {
+    pub(super) fn new(
+        message: ByteCount,
+        per_call: usize,
+        timed: u64,
+        stage: Arc<Stage>,
+        tally: Arc<Tally>,
+    ) -> Self {
         tally.train.set(per_call as u64);
         Self {
             message: usize::try_from(message.0).unwrap_or(usize::MAX),
             form: Form::of(message.0),
             per_call,
+            timed,
             stage,
             tally,
             next: 0,
@@ -108,11 +117,19 @@ impl Course {
         }
     }
 
-    /// The phase and the time of what is sent now.
+    /// The phase of what is sent now, and the time, where one of so many datagrams carries it.
     #[inline]
-    fn moment(&self) -> (Phase, MonoNanos) {
-        let now = if self.form == Form::Time { clock::now() } else { MonoNanos::default() };
-        (self.stage.get(), now)
+    fn moment(&self, count: usize) -> (Phase, MonoNanos) {
+        let until_next = self.next.wrapping_neg() % self.timed;
+        let carried = self.form == Form::Time && until_next < count as u64;
+        (self.stage.get(), if carried { clock::now() } else { MonoNanos::default() })
+    }
+
+    /// Writes the header of a datagram of this moment.
+    #[inline]
+    fn head(&self, message: &mut [u8], sequence: u64, (phase, now): (Phase, MonoNanos)) {
+        let now = if sequence.is_multiple_of(self.timed) { now } else { MonoNanos::default() };
+        self.form.write(message, phase, sequence, now);
     }
 
     /// So many were handed over.
@@ -176,10 +193,10 @@ impl Sending {
     /// Makes the next datagram.
     #[inline]
     fn make(&mut self) -> (Phase, &[u8]) {
-        let (phase, now) = self.course.moment();
+        let moment = self.course.moment(1);
         let bytes = &mut self.buffer.at_mut(0)[..self.course.message];
-        self.course.form.write(bytes, phase, self.course.next, now);
-        (phase, bytes)
+        self.course.head(bytes, self.course.next, moment);
+        (moment.0, bytes)
     }
 
     /// Makes one and writes it to `sink` instead of a socket.
@@ -232,10 +249,9 @@ impl Work for BatchSending {
     #[inline]
     fn step(&mut self, fd: BorrowedFd<'_>) -> io::Result<Moved> {
         let count = self.course.per_call;
-        let (phase, now) = self.course.moment();
+        let moment @ (phase, _) = self.course.moment(count);
         for index in 0..count {
-            let sequence = self.course.next + index as u64;
-            self.course.form.write(self.batch.message_mut(index), phase, sequence, now);
+            self.course.head(self.batch.message_mut(index), self.course.next + index as u64, moment);
         }
         match self.batch.send(fd, 0..count, Flags::NONE) {
             Ok(sent) => Ok(self.course.sent(phase, sent)),
@@ -271,10 +287,10 @@ impl Work for TrainSending {
     #[inline]
     fn step(&mut self, fd: BorrowedFd<'_>) -> io::Result<Moved> {
         let count = self.course.per_call;
-        let (phase, now) = self.course.moment();
+        let moment @ (phase, _) = self.course.moment(count);
         let bytes = &mut self.buffer.at_mut(0)[..count * self.course.message];
         for (segment, sequence) in bytes.chunks_exact_mut(self.course.message).zip(self.course.next..) {
-            self.course.form.write(segment, phase, sequence, now);
+            self.course.head(segment, sequence, moment);
         }
         match socket::send(fd, bytes) {
             Ok(_) => Ok(self.course.sent(phase, count)),
@@ -289,5 +305,58 @@ impl Work for TrainSending {
 
     fn leave(&mut self, fd: BorrowedFd<'_>) {
         farewell(fd);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_datagram_in_so_many_carries_the_time_however_many_a_call_hands_over() {
+        for (timed, per_call) in [(1, 1), (1, 46), (16, 1), (16, 5), (16, 16), (16, 46)] {
+            let mut course =
+                Course::new(ByteCount(100), per_call, timed, Arc::default(), Arc::<Tally>::default());
+            for _ in 0..200 {
+                let moment = course.moment(per_call);
+                for sequence in (course.next..).take(per_call) {
+                    let mut message = [0; 100];
+                    course.head(&mut message, sequence, moment);
+                    let header = course.form.read(&message).expect("payload");
+                    assert_eq!(header.sequence, Some(sequence));
+                    assert_eq!(header.sent.is_some(), sequence.is_multiple_of(timed), "{timed} {per_call}");
+                }
+                course.sent(moment.0, per_call);
+            }
+        }
+    }
+
+    #[test]
+    fn a_train_is_what_one_packet_holds_and_a_pace_makes_it_shorter() {
+        for (message, budget, datagrams) in [
+            (1400, None, 46),
+            (1, None, 128),
+            (65_507, None, 1),
+            (1400, Some(8), 8),
+            (1400, Some(1), 1),
+            (1400, Some(u64::MAX), 46),
+        ] {
+            assert_eq!(train(ByteCount(message), budget), datagrams, "{message} {budget:?}");
+        }
+    }
+
+    #[test]
+    fn a_few_notices_that_nobody_listens_are_let_pass_and_no_other_error_is() {
+        let mut patience = Patience::default();
+        let refused = || io::Error::from(io::ErrorKind::ConnectionRefused);
+        for _ in 0..REFUSALS {
+            patience.try_with(refused()).expect("patience");
+        }
+        assert_eq!(
+            patience.try_with(refused()).expect_err("enough").kind(),
+            io::ErrorKind::ConnectionRefused
+        );
+        let full = Patience::default().try_with(io::ErrorKind::WouldBlock.into());
+        assert_eq!(full.expect_err("the engine waits").kind(), io::ErrorKind::WouldBlock);
     }
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::stream::{HANDED_OVER, ceiling, limits, rate, side_by_side, something_came};
 use super::{Per, cost, ends, stream};
-use crate::datagram::{Both, Counted, DatagramReport, Lost, ReceivedReport};
+use crate::datagram::{Both, Counted, DatagramReport, Lost, ReceivedReport, timed_every};
 use crate::report::{EndReport, RunOutcome};
 use crate::spec::RunSpec;
 
@@ -107,7 +107,6 @@ fn packets_received(received: &ReceivedReport) -> Reading {
 
 /// What was sent, what came of it, in what order and how far apart.
 fn counts(spec: &RunSpec, outcome: &RunOutcome) -> Vec<Reading> {
-    const GAPS: &str = "receiver's clock at each receive call; datagrams of one call came together";
     let Some(both) = Both::of(outcome) else {
         let missing = |metric| {
             Reading::absent(
@@ -137,16 +136,23 @@ fn counts(spec: &RunSpec, outcome: &RunOutcome) -> Vec<Reading> {
     readings.extend(loss(spec, both));
     readings.extend(order(spec, received));
     let gaps = &received.gaps;
+    let source = || {
+        let which = match timed_every(spec) {
+            1 => String::new(),
+            every => format!(" between a timed datagram, one in {every}, and the next"),
+        };
+        format!("receiver's clock at the receive call{which}; datagrams of one call came together")
+    };
     let us = |ns: u64| ns as f64 / 1e3;
     for (metric, quantile) in [(Metric::GapP50, Quantile::P50), (Metric::GapP99, Quantile::P99)] {
         readings.push(match gaps.percentile(quantile) {
-            Ok(ns) => Reading::real(metric, Scope::Receiver, us(ns), GAPS),
-            Err(few) => Reading::absent(metric, Scope::Receiver, GAPS, few.to_string()),
+            Ok(ns) => Reading::real(metric, Scope::Receiver, us(ns), source()),
+            Err(few) => Reading::absent(metric, Scope::Receiver, source(), few.to_string()),
         });
     }
     readings.push(match gaps.max() {
-        Some(ns) => Reading::real(Metric::GapMax, Scope::Receiver, us(ns), GAPS),
-        None => Reading::absent(Metric::GapMax, Scope::Receiver, GAPS, "fewer than two datagrams came"),
+        Some(ns) => Reading::real(Metric::GapMax, Scope::Receiver, us(ns), source()),
+        None => Reading::absent(Metric::GapMax, Scope::Receiver, source(), "fewer than two datagrams came"),
     });
     readings
 }
@@ -192,7 +198,12 @@ fn loss(spec: &RunSpec, both: Both<'_>) -> Vec<Reading> {
 
 /// Copies, order and jitter, as far as the messages have room to tell.
 fn order(spec: &RunSpec, received: &ReceivedReport) -> Vec<Reading> {
-    const JITTER: &str = "RFC 3550 A.8 at the end of the window, mean over the flows";
+    let source = match timed_every(spec) {
+        1 => "RFC 3550 A.8 at the end of the window, mean over the flows".to_owned(),
+        every => {
+            format!("RFC 3550 A.8 of one datagram in {every}, at the end of the window, mean over the flows")
+        }
+    };
     let ordered = [
         (Metric::Duplicates, received.duplicates),
         (Metric::Reordered, received.reordered),
@@ -211,11 +222,11 @@ fn order(spec: &RunSpec, received: &ReceivedReport) -> Vec<Reading> {
     let reason = if spec.message.0 < 16 {
         "a message of fewer than 16 bytes has no room for a time stamp"
     } else {
-        "fewer than two datagrams of the window came on any flow"
+        "fewer than two timed datagrams of the window came on any flow"
     };
     readings.push(match received.jitter_ns {
-        Some(ns) => Reading::real(Metric::Jitter, Scope::Receiver, ns / 1e3, JITTER),
-        None => Reading::absent(Metric::Jitter, Scope::Receiver, JITTER, reason),
+        Some(ns) => Reading::real(Metric::Jitter, Scope::Receiver, ns / 1e3, source),
+        None => Reading::absent(Metric::Jitter, Scope::Receiver, source, reason),
     });
     readings
 }
@@ -281,6 +292,7 @@ pub(super) fn effective(spec: &RunSpec, outcome: &RunOutcome) -> Value {
         "path_mtu": both.sent.path_mtu,
         "fragments_each": fragments(spec, both).map(|(fragments, _)| fragments),
         "per_call": both.sent.train,
+        "timed_every": timed_every(spec),
         "segment_bytes": spec.segment.then_some(spec.message),
         "joined_each": spec.gro.then(|| both.joined_each()),
         "whole_run": {
