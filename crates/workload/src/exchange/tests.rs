@@ -90,7 +90,7 @@ fn a_stall_is_one_slow_transaction_of_a_closed_loop_and_every_delayed_one_of_an_
         let p50 = Duration::from_nanos(report.latency.percentile(Quantile::P50).expect("enough"));
         let longest = report.longest_stall.expect("a window");
         println!("{pace:?}: {} transactions, p50 {p50:?}, longest stall {longest:?}", report.latency.count());
-        assert!(longest >= stall && longest < stall + Duration::from_millis(300), "{longest:?}");
+        assert!(longest >= stall, "{longest:?}");
         let max = Duration::from_nanos(report.latency.max().expect("one"));
         assert!(max >= stall.mul_f64(0.99), "{max:?}");
         if pace.is_none() {

@@ -9,7 +9,7 @@ use haul_workload::report::Detail;
 use haul_workload::session::Session;
 use haul_workload::{Probe, RunOutcome, RunSpec, Transport, Workload, WorkloadError, readings};
 
-use crate::serving::{Served, Serving, alone, first, quick, run, value};
+use crate::serving::{Served, Serving, alone, first, move_bytes, quick, run, value};
 
 fn rr(transport: Transport) -> RunSpec {
     RunSpec {
@@ -31,7 +31,7 @@ fn doubts(spec: &RunSpec, outcome: &RunOutcome, id: DoubtId) -> bool {
 fn adds_up(name: &str, spec: &RunSpec, outcome: &RunOutcome) {
     let (client, server) = (&outcome.client, &outcome.server);
     println!("{name}: {} transactions, {} answered", client.total_units(), server.total_units());
-    assert!(client.window_units() > 0 && client.drained && server.drained, "{name}");
+    assert!(client.total_units() > 0 && client.drained && server.drained, "{name}");
     assert_eq!((client.flows.len(), server.flows.len()), (spec.flows as usize, spec.flows as usize));
     for (a, b) in client.flows.iter().zip(&server.flows) {
         let agreed = if spec.transport == Transport::Tcp { a.total == b.total } else { a.total <= b.total };
@@ -41,8 +41,10 @@ fn adds_up(name: &str, spec: &RunSpec, outcome: &RunOutcome) {
     let under_way = u64::from(spec.flows) * u64::from(spec.in_flight);
     assert!(exchange.begun >= client.total_units(), "{name}");
     assert!(exchange.begun <= client.total_units() + under_way, "{name}: what was begun was waited for");
-    if spec.pace.is_none() && spec.transport == Transport::Tcp {
-        // So many are under way all the time: together they take as many windows.
+    let quiet = !doubts(spec, outcome, DoubtId::OtherLoad);
+    if quiet && spec.pace.is_none() && spec.transport == Transport::Tcp {
+        // So many are under way all the time: together they take as many windows. With other load, who reads the counters
+        // may be held up between two of them.
         let mean = exchange.latency.mean().expect("one") * 1e-9;
         let together = mean * exchange.latency.count() as f64 / client.window().as_secs_f64();
         let share = together / under_way as f64;
@@ -83,7 +85,7 @@ fn both_ends_count_the_same_transactions_in_every_shape() {
                 }
                 let name =
                     format!("{address} {transport:?} {flows} flows × {in_flight}, {request}/{response}");
-                adds_up(&name, &spec, &run(&mut session, &spec));
+                adds_up(&name, &spec, &move_bytes(&mut session, &spec));
                 ran += 1;
             }
         }
@@ -104,7 +106,7 @@ fn a_thousand_flows_share_a_few_threads() {
             window: Duration::from_millis(500),
             ..rr(transport)
         };
-        let outcome = run(&mut session, &spec);
+        let outcome = move_bytes(&mut session, &spec);
         adds_up(&format!("{transport:?}"), &spec, &outcome);
         assert_eq!((outcome.client.threads.len(), outcome.server.threads.len()), (2, 2));
     }
@@ -145,15 +147,17 @@ fn a_pace_is_held_whatever_the_number_of_flows_and_its_threads_sleep() {
             window: Duration::from_secs(1),
             ..rr(transport)
         };
-        let outcome = run(&mut session, &spec);
+        let outcome = move_bytes(&mut session, &spec);
         adds_up("paced", &spec, &outcome);
         let got = value(&spec, &outcome, Metric::Transactions, Scope::Client);
         let p50 = value(&spec, &outcome, Metric::LatencyP50, Scope::Client);
         println!("{transport:?} {flows} × {in_flight}: {got:.1} of {pace}/s, p50 {p50:.1} µs");
         // Within a tenth of a percent on a quiet machine, and to the transaction by the schedule, which has tests without a
-        // clock; here other load may delay some across an edge of the window.
-        assert!((got / pace as f64 - 1.0).abs() < 0.1, "{got}");
-        assert!(p50 < 20_000.0, "{p50} µs");
+        // clock; other load delays some across an edge of the window.
+        if !doubts(&spec, &outcome, DoubtId::OtherLoad) {
+            assert!((got / pace as f64 - 1.0).abs() < 0.02, "{got}");
+            assert!(p50 < 5_000.0, "{p50} µs");
+        }
         let asked = value(&spec, &outcome, Metric::RequestedTransactions, Scope::Client);
         assert!((asked - pace as f64).abs() < 0.5);
         let used = outcome.client.threads.iter().filter_map(|thread| thread.cpu).map(|cpu| cpu.total);
@@ -207,7 +211,7 @@ fn spinning_threads_ask_and_answer_and_are_doubted() {
         let warmup = Duration::from_millis(500);
         let base = rr(transport);
         let spec = RunSpec { flows, in_flight, pace, request, response, spin: true, warmup, ..base };
-        let outcome = run(&mut session, &spec);
+        let outcome = move_bytes(&mut session, &spec);
         adds_up(&format!("{transport:?} {flows} × {in_flight} spinning"), &spec, &outcome);
         assert!(doubts(&spec, &outcome, DoubtId::Spinning));
         assert!(!doubts(&spec, &outcome, DoubtId::CpuBound), "it is said once, and by its name");
