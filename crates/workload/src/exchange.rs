@@ -2,7 +2,7 @@
 //!
 //! A transaction is a request of so many bytes and a response of so many. One flow to a thread is the bare loop: a send,
 //! a receive and a look at the clock for each. The requester counts and times, the responder answers and counts; neither
-//! looks at the payload, but for the number that tells the datagrams of UDP apart ([`datagram`]).
+//! looks at the payload, but for the number that tells the datagrams of UDP apart (`datagram`).
 //!
 //! ```text
 //! closed loop   as many are under way as were asked for; the next begins when one is complete, and is timed from then
