@@ -136,7 +136,7 @@ fn a_rate_is_held_in_every_mode_and_over_the_start_of_the_window() {
             interval: Some(Duration::from_millis(50)),
             ..quick()
         };
-        let outcome = move_bytes(&mut session, &spec);
+        let outcome = run(&mut session, &spec);
         assert_eq!(outcome.sender().total_units(), outcome.receiver().total_units());
         let got = value(&spec, &outcome, Metric::Throughput, Scope::Receiver);
         let share = got / rate.0 as f64;
