@@ -222,7 +222,7 @@ metrics! {
         "Datagrams the sender handed to its kernel in the window, each by itself where one call took many.";
     /// Datagrams taken.
     PacketsReceived = "packets_received", "packets", Neither,
-        "Datagrams the receiver took from its sockets in the window, each counted once however often it came.";
+        "Datagrams that were sent in the window and arrived, each counted once however often it came: sent is this and lost.";
     /// Length of the window.
     Window = "window", "s", Neither, "Elapsed monotonic time between the two snapshots that make the window.";
     /// Share of the window in which all flows were active.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use haul_results::json;
 use haul_results::record::{Document, Run, Status};
-use haul_stats::{DoubtId, Metric, Reading, Scope};
+use haul_stats::{DoubtId, Metric, Reading, Scope, Value};
 use haul_wire::Key;
 use tempfile::TempDir;
 
@@ -273,6 +273,14 @@ pub(crate) fn reading(run: &Run, metric: Metric, scope: Scope) -> &Reading {
 pub(crate) fn value(run: &Run, metric: Metric, scope: Scope) -> f64 {
     let reading = reading(run, metric, scope);
     reading.value.unwrap_or_else(|| panic!("{metric} of {scope}: {:?}", reading.reason)).as_f64()
+}
+
+/// The count of a reading of a run.
+pub(crate) fn count(run: &Run, metric: Metric, scope: Scope) -> u64 {
+    match reading(run, metric, scope).value {
+        Some(Value::Int(count)) => count,
+        other => panic!("{metric} of {scope} is no count: {other:?}"),
+    }
 }
 
 /// The texts of a kind of doubt, about the runs and about the whole.

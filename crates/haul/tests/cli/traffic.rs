@@ -6,20 +6,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use haul_results::record::{Document, Run, Status};
-use haul_stats::{DoubtId, Metric, Scope, Value, Verdict};
+use haul_stats::{DoubtId, Metric, Scope, Verdict};
 
 use crate::peers::{Treat, relay};
-use crate::process::{Home, Running, doubts, reading, value, words};
+use crate::process::{Home, Running, count, doubts, reading, value, words};
 use crate::site::{Routed, Site, host_with, note};
 
 const DIRECTIONS: [&str; 2] = ["send", "receive"];
-
-fn count(run: &Run, metric: Metric, scope: Scope) -> u64 {
-    match reading(run, metric, scope).value {
-        Some(Value::Int(count)) => count,
-        other => panic!("{metric} of {scope} is no count: {other:?}"),
-    }
-}
 
 /// One document of a stream to `target`.
 fn stream(site: &Site, target: &str, more: &[&str]) -> Document {

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use haul_results::record::{Document, Kind, Run, Status};
+use haul_results::record::{Document, Kind, Status};
 use haul_stats::{DoubtId, Metric, Scope, Value};
 use serde_json::Value as Json;
 
-use crate::process::{doubts, reading, value, words};
-use crate::site::{Site, note};
+use crate::process::{Home, Running, count, doubts, value, words};
+use crate::site::{Routed, Site, note};
 
 #[test]
 fn a_stream_both_ways_tells_the_ways_apart_and_counts_the_cost_once() {
@@ -168,14 +168,6 @@ fn options_of_another_workload_are_refused_before_anything_is_made() {
         let ended = site.run(&words(line));
         assert_eq!(ended.code, Some(2), "{line}: {ended:?}");
         assert!(ended.err.contains(needle), "{line}: '{needle}' is missing from {}", ended.err);
-    }
-}
-
-/// A count of a run.
-fn count(run: &Run, metric: Metric, scope: Scope) -> u64 {
-    match reading(run, metric, scope).value {
-        Some(Value::Int(count)) => count,
-        other => panic!("{metric} of {scope} is no count: {other:?}"),
     }
 }
 
@@ -350,4 +342,32 @@ fn datagrams_add_up_in_every_mode_and_are_lost_where_they_were_lost() {
             assert!((0.0..=100.0).contains(&share), "{line}: {share} %");
         }
     }
+}
+
+#[test]
+fn what_a_router_or_a_full_socket_drops_is_told_apart() {
+    let routed = Routed::new("50mbit", "20kb");
+    let (here, there) = (Home::new(), Home::new());
+    let listen = format!("{}:4285", Routed::SERVER_ADDRESS);
+    let mut server =
+        routed.server.run(|| Running::start(there.haul(&["serve", "--listen", &listen]))).unwrap();
+    server.says("listening");
+    for direction in ["send", "receive"] {
+        let line = format!(
+            "stream {listen} --udp --rate 100M -t 1s --warmup 200ms --direction {direction} --format json"
+        );
+        let document =
+            routed.client.run(|| Running::start(here.haul(&words(&line)))).unwrap().end().complete();
+        let run = &document.runs[0];
+        let (gone, on_the_path) =
+            (count(run, Metric::Lost, Scope::Receiver), count(run, Metric::LostPath, Scope::Receiver));
+        note(&format!("{direction}: {gone} lost, {on_the_path} of them on the path"));
+        assert!(gone > 100 && on_the_path * 10 > gone * 9, "{direction}: {on_the_path} of {gone}");
+    }
+    let line = "stream lab --udp --rcvbuf 16K -t 1s --warmup 200ms --format json";
+    let document = Site::new().run(&words(line)).complete();
+    let run = &document.runs[0];
+    let (gone, in_the_socket) =
+        (count(run, Metric::Lost, Scope::Receiver), count(run, Metric::LostReceiver, Scope::Receiver));
+    assert!(gone > 100 && in_the_socket == gone, "{in_the_socket} of {gone}");
 }

@@ -278,7 +278,7 @@ fn a_short_queue_at_the_sender_loses_there_and_nowhere_else() {
 }
 
 #[test]
-fn a_queue_on_the_way_loses_on_the_path() {
+fn a_queue_of_the_servers_is_the_senders_where_the_server_sends() {
     // The server's device queues what the server sends: seen from a client that receives, it is the sender's; so the
     // way back is shaped and what the client sends is not touched.
     through_a_lab(1500, false, |lab, session| {
