@@ -207,8 +207,8 @@ pub(crate) struct Place {
 pub(crate) struct ClientTrust {
     #[command(flatten)]
     pub(crate) key: KeyOptions,
-    /// Talk to a server that was started with --open, without encryption or a key
-    #[arg(long, help_heading = "Trust", conflicts_with_all = ["key", "key_file"])]
+    /// Talk to a server that was started with --open, without encryption; a key that is set is left out
+    #[arg(long, help_heading = "Trust", conflicts_with = "key_file")]
     pub(crate) open: bool,
 }
 

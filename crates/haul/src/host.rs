@@ -38,7 +38,7 @@ fn environment(args: &cli::Env) -> Result<Environment> {
         return Ok(Environment { client: Some(live::own_facts()?), server: None });
     };
     let target: Target = target.parse::<Target>()?;
-    let trust = key::of_client(&args.trust)?;
+    let trust = key::of_client_for(&target, &args.trust)?;
     let state = State::open()?;
     if target.needs_namespaces() && !privilege::effective_root() {
         privilege::enter_user_namespace().context("the lab needs two network namespaces")?;

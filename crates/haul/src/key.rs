@@ -9,6 +9,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
+use haul_lab::topology::Target;
 use haul_wire::{Key, Trust};
 use rand::TryRng as _;
 
@@ -88,8 +89,16 @@ fn write(path: &Path, key: &Key) -> io::Result<()> {
     file.sync_all()
 }
 
+/// How a client trusts the server of a target: one of this process has a key of its own, and no file is asked for it.
+pub(crate) fn of_client_for(target: &Target, options: &ClientTrust) -> Result<Trust> {
+    match target {
+        Target::Remote { .. } => of_client(options),
+        Target::Loopback | Target::Lab { .. } => Ok(Trust::Open),
+    }
+}
+
 /// How a client trusts a server: by a key, or, where it says so or has none, openly.
-pub(crate) fn of_client(options: &ClientTrust) -> Result<Trust> {
+fn of_client(options: &ClientTrust) -> Result<Trust> {
     if options.open {
         return Ok(Trust::Open);
     }

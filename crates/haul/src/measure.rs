@@ -138,7 +138,8 @@ pub(crate) fn demo(args: &cli::Demo) -> Result<ExitCode> {
 }
 
 fn ordered(place: &cli::Place, plan: Plan) -> Result<Order> {
-    let (target, trust) = (place.target.parse::<Target>()?, key::of_client(&place.trust)?);
+    let target = place.target.parse::<Target>()?;
+    let trust = key::of_client_for(&target, &place.trust)?;
     Ok(Order { target, plan, trust, queue: place.queue })
 }
 
@@ -240,7 +241,14 @@ fn measure(kind: Kind, output: &Output, order: impl FnOnce() -> Result<Order>) -
     let command = command();
     let document = match order().and_then(|order| carry_out(order, kind, output)) {
         Ok(measured) => start.document(kind, command, measured),
-        Err(error) => start.failed(kind, command, began.elapsed(), failure_of(&error)),
+        Err(error) => {
+            let mut document = start.failed(kind, command, began.elapsed(), failure_of(&error));
+            // Its user stopped it before there was a run: that is no failure, whatever it was doing.
+            if error.downcast_ref::<LabError>().is_some_and(LabError::is_interrupt) {
+                document.status = Status::Interrupted;
+            }
+            document
+        }
     };
     write(&document, output)
 }

@@ -2,10 +2,13 @@
 //!
 //! Every command first puts back what a killed haul left changed. Where that fails, nothing new is begun: a second change on top of a half-undone one could not be undone by anybody.
 
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use anyhow::{Result, bail};
 use haul_host::journal::{self, Outcome, Recovery};
+use haul_host::privilege;
 
 use crate::screen::{Screen, say, with_causes};
 
@@ -16,7 +19,16 @@ pub(crate) struct State {
 
 impl State {
     pub(crate) fn open() -> Result<Self> {
-        Ok(Self { journal: journal::directory()? })
+        let chosen = journal::directory();
+        // Who started haul as somebody else (su, cron, a container) may have no home of his own; he can change no setting
+        // of a host that outlives haul either, and what is to be written down here concerns the lab alone.
+        if !privilege::effective_root()
+            && !chosen.as_ref().is_ok_and(|journal| fs::create_dir_all(journal).is_ok())
+            && let Some(journal) = makeshift()
+        {
+            return Ok(Self { journal });
+        }
+        Ok(Self { journal: chosen? })
     }
 
     pub(crate) fn journal(&self) -> &Path {
@@ -43,6 +55,18 @@ impl State {
         }
         Ok(())
     }
+}
+
+/// A directory for temporary files that is this user's and nobody else's.
+fn makeshift() -> Option<PathBuf> {
+    let own = fs::metadata("/proc/self").ok()?.uid();
+    let path = std::env::temp_dir().join(format!("haul-{own}"));
+    match fs::DirBuilder::new().mode(0o700).create(&path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return None,
+        _ => {}
+    }
+    let found = fs::symlink_metadata(&path).ok()?;
+    (found.is_dir() && found.uid() == own && found.mode() & 0o777 == 0o700).then(|| path.join("journal"))
 }
 
 /// Puts back what killed hauls left, beside a command that goes on whatever comes of it.

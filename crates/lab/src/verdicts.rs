@@ -143,7 +143,15 @@ fn failures(runs: &[&Run], metric: Metric, scope: Scope) -> usize {
     runs.iter()
         .filter(|run| match run.status {
             Status::Failed => true,
-            Status::Complete => value(run, metric, scope).is_none(),
+            Status::Complete => {
+                let mut readings = run.readings.iter();
+                let found = readings.find(|reading| reading.metric == metric && reading.scope == scope);
+                // A percentile that a complete run is too short for is missing, but nothing has failed.
+                let short = |reason: &str| reason.starts_with("n too small");
+                found.is_none_or(|reading| {
+                    reading.value.is_none() && !reading.reason.as_deref().is_some_and(short)
+                })
+            }
             Status::Void | Status::Interrupted => false,
         })
         .count()

@@ -433,7 +433,9 @@ fn doubts(spec: &RunSpec, outcome: &RunOutcome) -> Vec<Doubt> {
 /// On one kernel all of the workload's threads are known, so what else kept its CPUs busy is known too. Between two hosts
 /// it is not: there the NIC's interrupts run outside the threads by right.
 fn other_load(doubts: &mut Vec<Doubt>, outcome: &RunOutcome) {
-    let Some(cpu) = &outcome.client.cpu else { return };
+    // Within a few ticks of the CPU counters there is no saying who used what.
+    const LEAST: Duration = Duration::from_millis(50);
+    let Some(cpu) = outcome.client.cpu.as_ref().filter(|_| outcome.client.window() >= LEAST) else { return };
     let (Ok(client), Ok(server)) = (threads_total(&outcome.client), threads_total(&outcome.server)) else {
         return;
     };

@@ -46,6 +46,9 @@ pub const MAX_EXCHANGE: ByteCount = ByteCount(16 << 20);
 /// The most requests of one flow under way.
 pub const MAX_IN_FLIGHT: u32 = 4_096;
 
+/// The most transactions a second that can be asked for: a hundred times what the fastest loop on one CPU makes.
+pub const MAX_PACE: PerSecond = PerSecond(100_000_000);
+
 /// The most payload of a UDP datagram: 65,535 less the headers of IPv4 and UDP.
 pub const MAX_DATAGRAM: ByteCount = ByteCount(65_507);
 

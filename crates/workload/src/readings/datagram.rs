@@ -146,16 +146,26 @@ fn counts(spec: &RunSpec, outcome: &RunOutcome) -> Vec<Reading> {
     let us = |ns: u64| ns as f64 / 1e3;
     for (metric, quantile) in [(Metric::GapP50, Quantile::P50), (Metric::GapP99, Quantile::P99)] {
         readings.push(match gaps.percentile(quantile) {
+            Ok(_) if spec.gro => Reading::absent(metric, Scope::Receiver, source(), JOINED),
             Ok(ns) => Reading::real(metric, Scope::Receiver, us(ns), source()),
             Err(few) => Reading::absent(metric, Scope::Receiver, source(), few.to_string()),
         });
     }
     readings.push(match gaps.max() {
+        Some(_) if spec.gro => Reading::absent(Metric::GapMax, Scope::Receiver, source(), JOINED),
+        // A greatest of some would be read as the greatest of all.
+        Some(_) if timed_every(spec) > 1 => {
+            let reason = "only some datagrams of so fast a flow are timed: give --rate for fewer than 100,000 a second";
+            Reading::absent(Metric::GapMax, Scope::Receiver, source(), reason)
+        }
         Some(ns) => Reading::real(Metric::GapMax, Scope::Receiver, us(ns), source()),
         None => Reading::absent(Metric::GapMax, Scope::Receiver, source(), "fewer than two datagrams came"),
     });
     readings
 }
+
+/// Why a receiver that takes joined datagrams knows no gaps.
+const JOINED: &str = "datagrams that the kernel joined (UDP_GRO) come at one instant";
 
 /// What was lost, as a share, in all and by place.
 fn loss(spec: &RunSpec, both: Both<'_>) -> Vec<Reading> {

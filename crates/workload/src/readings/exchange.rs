@@ -3,8 +3,10 @@
 //! The client's count is the headline, over the client's own window: a response that was sent has not been received. Every
 //! latency is the client's too, and says with its source what it was measured from.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use haul_host::thread::CpuList;
 use haul_stats::latency::{Histogram, Quantile};
 use haul_stats::{Doubt, DoubtId, Metric, Reading, Scope};
 use serde_json::json;
@@ -120,7 +122,7 @@ pub(super) fn of(spec: &RunSpec, outcome: &RunOutcome) -> (Vec<Reading>, Vec<Dou
         }
         (_, Transport::Udp) => {}
     }
-    (readings, doubts(spec, client, exchange))
+    (readings, doubts(spec, outcome, exchange))
 }
 
 /// What is left of a run whose other end was lost: this end's own figures.
@@ -212,12 +214,35 @@ fn what_is_missing(spec: &RunSpec, exchange: &ExchangeReport) -> Vec<Reading> {
         None => Reading::absent(Metric::LongestStall, Scope::Client, source, "the window never opened"),
     }];
     let source = if spec.pace.is_some() { "due less complete" } else { "begun less complete" };
-    readings.push(Reading::count(Metric::Unanswered, Scope::Client, exchange.unanswered, source));
+    // What a closed loop has under way when the window closes is not late: a request of each flow always is.
+    if spec.pace.is_some() || spec.transport == Transport::Udp {
+        readings.push(Reading::count(Metric::Unanswered, Scope::Client, exchange.unanswered, source));
+    }
     if spec.transport == Transport::Udp {
         let source = "timeouts of the client, difference over the window";
         readings.push(Reading::count(Metric::Resends, Scope::Client, exchange.resends, source));
     }
     readings
+}
+
+/// How the spinning threads share their CPUs: two on one wait for each other's time slice.
+fn spinning(outcome: &RunOutcome) -> String {
+    let ends = [&outcome.client, &outcome.server];
+    let crowded = |ends: &[&EndReport]| {
+        let threads: usize = ends.iter().map(|end| end.threads.len()).sum();
+        let affinities =
+            ends.iter().flat_map(|end| &end.threads).filter_map(|thread| thread.affinity.as_ref());
+        let cpus: BTreeSet<u32> = affinities.flat_map(CpuList::cpus).copied().collect();
+        (!cpus.is_empty() && threads > cpus.len()).then_some((threads, cpus.len()))
+    };
+    let found =
+        if outcome.shared_host() { crowded(&ends) } else { ends.iter().find_map(|end| crowded(&[end])) };
+    match found {
+        Some((threads, cpus)) => format!(
+            "{threads} threads spun on {cpus} CPUs, and waited for each other's time slice: what they measured is the scheduler"
+        ),
+        None => "the threads of both ends spun".to_owned(),
+    }
 }
 
 /// Of connections that are gone nobody can ask the kernel one by one.
@@ -240,8 +265,9 @@ fn rtt(client: &EndReport) -> Reading {
     Reading::absent(Metric::Rtt, Scope::Client, "TCP_INFO", "the client's kernel did not report it")
 }
 
-fn doubts(spec: &RunSpec, client: &EndReport, exchange: &ExchangeReport) -> Vec<Doubt> {
+fn doubts(spec: &RunSpec, outcome: &RunOutcome, exchange: &ExchangeReport) -> Vec<Doubt> {
     let mut doubts = Vec::new();
+    let client = &outcome.client;
     let latency = &exchange.latency;
     let left_out: Vec<_> = PERCENTILES
         .into_iter()
@@ -276,7 +302,7 @@ fn doubts(spec: &RunSpec, client: &EndReport, exchange: &ExchangeReport) -> Vec<
         }
     }
     if spec.spin {
-        doubts.push(Doubt::new(DoubtId::Spinning, "the threads of both ends spun"));
+        doubts.push(Doubt::new(DoubtId::Spinning, spinning(outcome)));
     }
     if let Some(ports) = exchange.ports
         && ports.held as f64 > ports.range as f64 * PORTS_SHARE

@@ -214,10 +214,13 @@ pub(super) fn limits(spec: &RunSpec, sender: &EndReport) -> Vec<Doubt> {
         if rate > bytes * CEILING_SHARE {
             doubts.push(Doubt::new(
                 DoubtId::ToolLimited,
-                format!(
-                    "each sending thread reached {:.0} % of what the send loop alone can do",
-                    rate / bytes * 100.0
-                ),
+                if rate > bytes {
+                    "each sending thread was as fast as the send loop alone had been when it was measured"
+                        .to_owned()
+                } else {
+                    let share = rate / bytes * 100.0;
+                    format!("each sending thread reached {share:.0} % of what the send loop alone can do")
+                },
             ));
         }
     }

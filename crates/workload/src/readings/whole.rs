@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 
 use super::{Per, cost_of, effective, of, retransmits, stream};
 use crate::report::{EndReport, RunOutcome};
-use crate::spec::{Direction, RunSpec, Workload};
+use crate::spec::{Direction, RunSpec, Transport, Workload};
 
 /// What is said of the datagrams of one direction.
 const OF_DATAGRAMS: [Metric; 14] = [
@@ -65,9 +65,12 @@ fn both(spec: &RunSpec, legs: &[&RunOutcome]) -> (Vec<Reading>, Vec<Doubt>) {
         bits += rate.value.map_or(0.0, haul_stats::Value::as_f64);
         let (own, own_doubts) = of(&outcome.spec, outcome);
         readings.push(rate);
+        readings.push(Reading::real(Metric::Window, to, receiver.window().as_secs_f64(), "CLOCK_MONOTONIC"));
         readings.push(Reading::count(Metric::BytesWindow, to, receiver.window_units(), "sum over the flows"));
         readings.push(Reading::count(Metric::BytesTotal, to, receiver.total_units(), "sum over the flows"));
-        readings.push(retransmits(outcome.sender(), from));
+        if outcome.spec.transport == Transport::Tcp {
+            readings.push(retransmits(outcome.sender(), from));
+        }
         // What became of the datagrams of one direction: the end they were for says which.
         let of_datagrams = own.into_iter().filter(|reading| OF_DATAGRAMS.contains(&reading.metric));
         readings.extend(of_datagrams.map(|reading| Reading { scope: to, ..reading }));
@@ -77,23 +80,26 @@ fn both(spec: &RunSpec, legs: &[&RunOutcome]) -> (Vec<Reading>, Vec<Doubt>) {
             }
         }
     }
-    readings.insert(0, Reading::real(Metric::Throughput, Scope::Run, bits, "sum of both directions"));
+    readings.insert(0, all_of_it(spec, legs, total, bits));
     if let Some(outcome) = merged(legs) {
         let ends = [(&outcome.client, Scope::Client), (&outcome.server, Scope::Server)];
         cost_of(&mut readings, ends, outcome.shared_host(), Per::Kib(total));
-        for (end, scope) in ends {
-            readings.push(Reading::real(
-                Metric::Window,
-                scope,
-                end.window().as_secs_f64(),
-                "CLOCK_MONOTONIC",
-            ));
-        }
     }
     if let Some(rate) = spec.rate {
         readings.push(Reading::count(Metric::RequestedRate, Scope::Run, rate.0, "--rate, each direction"));
     }
     (readings, doubts)
+}
+
+/// Both directions together. Rates of one window may be added; of a run by amount, whose directions end when they are
+/// done, only the whole may be divided by the whole time.
+fn all_of_it(spec: &RunSpec, legs: &[&RunOutcome], total: u64, bits: f64) -> Reading {
+    if spec.bytes.is_none() {
+        return Reading::real(Metric::Throughput, Scope::Run, bits, "sum of both directions");
+    }
+    let longest = legs.iter().map(|outcome| outcome.receiver().window()).max().unwrap_or_default();
+    let source = "bytes of both directions / time until the slower one was done";
+    Reading::real(Metric::Throughput, Scope::Run, total as f64 * 8.0 / longest.as_secs_f64(), source)
 }
 
 /// The legs as one: the threads of both at each end, the host's CPU once.

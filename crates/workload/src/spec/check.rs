@@ -6,8 +6,8 @@ use haul_stats::{BitRate, ByteCount};
 
 use super::{
     LEAST_MESSAGES, MAX_BATCH, MAX_BUFFERS, MAX_DATAGRAM, MAX_EXCHANGE, MAX_FLOWS, MAX_IN_FLIGHT,
-    MAX_LIFETIME, MAX_MESSAGE, MAX_OFFSET, MAX_THREADS, MSS, Payload, Placement, RunSpec, Transport,
-    Workload,
+    MAX_LIFETIME, MAX_MESSAGE, MAX_OFFSET, MAX_PACE, MAX_THREADS, MSS, Payload, Placement, RunSpec,
+    Transport, Workload,
 };
 use crate::mode::{RecvWith, SendWith};
 
@@ -72,9 +72,10 @@ pub enum SpecError {
     Window(Duration),
     /// An interval that does not divide the window sensibly.
     #[error(
-        "an interval of {0:?}: give at least 10ms, not more than the window, and not more than 100,000 of them"
+        "an interval of {0:?} in a window of up to {1:?}: give at least 10ms, not more than the window, and not more than \
+         100,000 of them"
     )]
-    Interval(Duration),
+    Interval(Duration, Duration),
     /// A datagram larger than IP carries.
     #[error("a datagram of {0} bytes: give 1 to {most}", most = MAX_DATAGRAM.0)]
     Datagram(u64),
@@ -130,7 +131,7 @@ impl SpecError {
     pub fn depends_on_others(&self) -> bool {
         matches!(
             self,
-            Self::Coarse { .. } | Self::Combination { .. } | Self::Interval(_) | Self::Unfit { .. }
+            Self::Coarse { .. } | Self::Combination { .. } | Self::Interval(..) | Self::Unfit { .. }
         )
     }
 }
@@ -174,7 +175,7 @@ impl RunSpec {
                 || interval > self.window
                 || self.window.as_nanos() / interval.as_nanos() > 100_000)
         {
-            return Err(SpecError::Interval(interval));
+            return Err(SpecError::Interval(interval, self.window));
         }
         // The kernel's own limit is TCP_CA_NAME_MAX, 16 bytes with the terminating zero (include/net/tcp.h).
         if let Some(cc) = &self.cc
@@ -266,8 +267,14 @@ impl RunSpec {
     fn check_combinations(&self) -> Result<(), SpecError> {
         const PAGE: u64 = 4096;
         let no = |what, remedy| Err(SpecError::Combination { what, remedy });
-        if self.pace.is_some_and(|pace| pace.0 == 0) {
+        if self.pace.or(self.probe.map(|probe| probe.rate)).is_some_and(|pace| pace.0 == 0) {
             return Err(SpecError::Rate);
+        }
+        if self.pace.is_some_and(|pace| pace > MAX_PACE) {
+            return no("more transactions a second than any host makes", "give --rate as 1000/s or 100K/s");
+        }
+        if self.reset && self.workload != Workload::Crr {
+            return no("only crr closes a connection for each transaction", "leave --close out, or use crr");
         }
         let udp = self.transport == Transport::Udp;
         if self.workload == Workload::Crr {
