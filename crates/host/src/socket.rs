@@ -52,7 +52,7 @@ pub fn listen(address: SocketAddr, requested: &Requested) -> Result<TcpListener>
     requested.apply_to(&socket)?;
     let listening =
         socket.bind(&address.into()).and_then(|()| socket.listen(BACKLOG)).named("listen on", object);
-    listening.map_err(why_not_bound)?;
+    listening.map_err(|error| why_not_bound(error, address))?;
     Ok(socket.into())
 }
 
@@ -61,8 +61,12 @@ fn take_both(socket: &Socket, address: SocketAddr) -> io::Result<()> {
     if address.is_ipv6() { socket.set_only_v6(false) } else { Ok(()) }
 }
 
-fn why_not_bound(error: HostError) -> HostError {
+fn why_not_bound(error: HostError, address: SocketAddr) -> HostError {
     match error.errno() {
+        // A port of the kernel's own choice cannot be another's: there is none left.
+        Some(libc::EADDRINUSE) if address.port() == 0 => {
+            error.with_hint("no local port is free: widen net.ipv4.ip_local_port_range, or use fewer flows")
+        }
         Some(libc::EADDRINUSE) => {
             error.with_hint("another process listens there: stop it, or choose another port")
         }

@@ -73,7 +73,12 @@ const OPTIONS: &[(&str, &str, Of, Set)] = &[
     ("rcvbuf", "a size, or auto for the kernel's autotuning", Of::Any, |spec, value| {
         automatic(value).map(|size| spec.rcvbuf = size)
     }),
-    ("nodelay", "on or off", Of::Any, |spec, value| switch(value).map(|on| spec.nodelay = on)),
+    ("nodelay", "on or off", Of::Any, |spec, value| {
+        if spec.transport == Transport::Udp {
+            return Err("UDP sends every datagram at once: leave it out".to_owned());
+        }
+        switch(value).map(|on| spec.nodelay = on)
+    }),
     ("cc", "a congestion control's name, or default for the host's", Of::Any, |spec, value| {
         spec.cc = (value != "default").then(|| value.to_owned());
         Ok(())

@@ -336,6 +336,11 @@ impl<'a> Experiment<'a> {
                         return Ok(());
                     }
                 }
+                // Its user would not wait for it: the numbers stand, and nothing says whether the hosts stayed as they were.
+                Err(error) if error.is_interrupt() => {
+                    run.status = Status::Interrupted;
+                    return Ok(());
+                }
                 Err(error) => {
                     let text = format!("the hosts could not be described after the run: {error}");
                     fail(&mut run, Status::Void, error.exit(), text);

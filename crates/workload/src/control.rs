@@ -109,8 +109,22 @@ impl<R: Role> Conversation<R> {
 
     /// Queues a message and sends what the socket takes at once.
     pub(crate) fn send(&mut self, message: &Message) -> Result<()> {
-        let sent = self.session.send(wire_now(), message);
-        self.wire(sent)?;
+        if let Err(refused) = self.session.send(wire_now(), message) {
+            // The other end may have said its last word meanwhile, and nobody has listened yet: that is the reason then.
+            let closed = self.events.iter().find_map(|event| match event {
+                Message::Closed { reason } => Some(reason.clone()),
+                _ => None,
+            });
+            return match closed {
+                Some(reason) => Err(WorkloadError::Lost {
+                    peer: self.peer.clone(),
+                    phase: "in the session",
+                    reason: reason.unwrap_or_else(|| "it closed the session".to_owned()),
+                    partial: Vec::new(),
+                }),
+                None => self.wire(Err(refused)),
+            };
+        }
         self.flush()
     }
 

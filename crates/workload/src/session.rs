@@ -199,7 +199,10 @@ impl Session {
         let ready = self.await_ready(run, stop, &legs, &flows);
         self.talk.unwatch(stop.as_fd());
         if let Err(error) = ready {
-            self.in_step &= matches!(error, WorkloadError::Peer { .. } | WorkloadError::Interrupted(_));
+            self.in_step &= matches!(
+                error,
+                WorkloadError::Peer { .. } | WorkloadError::Interrupted(_) | WorkloadError::Invalid(_)
+            );
             return Err(error);
         }
         let mut own = match Legs::prepare(&legs, true, flows, &self.own) {
@@ -354,8 +357,9 @@ impl Session {
             at_ns: at.0.saturating_add_signed(self.offset.server_minus_client_ns),
         })?;
         legs.bells().try_for_each(|bell| self.talk.watch(bell))?;
-        let (mut stopped, mut over) = (false, false);
-        while !over {
+        let (mut stopped, mut started, mut over) = (false, false, false);
+        // Before the server has said that it heard the start, it may not be asked for its half.
+        while !(over && started) {
             self.talk.pump(legs.wake_at())?;
             if stop.requested().is_some() && !stopped {
                 stopped = true;
@@ -369,7 +373,7 @@ impl Session {
             }
             while let Some(message) = self.talk.next() {
                 match message {
-                    Message::Started { .. } => {}
+                    Message::Started { .. } => started = true,
                     Message::Interval { body, .. } => self.pass_on(&body, on_interval)?,
                     other => return Err(unexpected(&self.talk, &other)),
                 }
@@ -384,7 +388,6 @@ impl Session {
         loop {
             match self.talk.answer(None)? {
                 Message::Interval { body, .. } => self.pass_on(&body, on_interval)?,
-                Message::Started { .. } => {}
                 Message::Report { body, .. } => {
                     let reports: Reports = read(&self.talk, &body)?;
                     return checked(specs, &reports).map(|()| reports).map_err(|what| WorkloadError::Peer {
@@ -406,8 +409,11 @@ impl Session {
 
     /// Waits until the server has all the flows.
     fn await_ready(&mut self, run: RunId, stop: &Stop, legs: &[RunSpec], flows: &[Flows]) -> Result<()> {
+        /// How long the first datagrams may take, all of them lost again and again: half of what the server waits.
+        const HEARD_WITHIN: Duration = Duration::from_secs(5);
         let (flows, mut turn) = (Self::knockers(legs, flows), 0);
         let mut again = self.knock(run, &flows, &mut turn)?;
+        let until = clock::now().after(HEARD_WITHIN);
         loop {
             match self.talk.next() {
                 Some(Message::Ready { .. }) => return Ok(()),
@@ -417,6 +423,15 @@ impl Session {
                     return Err(WorkloadError::Interrupted("the flows were being connected"));
                 }
                 None => self.talk.pump(again)?,
+            }
+            if again.is_some() && clock::now() >= until {
+                self.talk.send(&Message::Stop { run })?;
+                return Err(WorkloadError::Invalid(format!(
+                    "the server has not had the first datagram of every one of {} flows within {HEARD_WITHIN:?}: is UDP to \
+                     its port {} filtered on the way? (control and data use the same port)",
+                    flows.len(),
+                    self.dial.addr.port()
+                )));
             }
             if again.is_some_and(|again| clock::now() >= again) {
                 again = self.knock(run, &flows, &mut turn)?;

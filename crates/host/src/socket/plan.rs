@@ -71,7 +71,7 @@ impl ConnectPlan {
         wishes.iter().try_for_each(|wish| wish.set(trial.as_fd()))?;
         if let Some(local) = local {
             let bound = trial.bind(&local.into()).named("connect from", || format!("TCP {local}"));
-            bound.map_err(why_not_bound)?;
+            bound.map_err(|error| why_not_bound(error, local))?;
         }
         let kind = if opening.nonblocking { Type::STREAM.nonblocking() } else { Type::STREAM };
         Ok(Self { domain, kind: kind.cloexec(), peer: peer.into(), local: local.map(SockAddr::from), wishes })

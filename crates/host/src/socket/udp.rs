@@ -58,7 +58,10 @@ fn bound(address: SocketAddr, requested: &Requested) -> Result<Socket> {
         share()?;
     }
     requested.apply_to(&socket)?;
-    socket.bind(&address.into()).named("bind a socket to", object).map_err(why_not_bound)?;
+    socket
+        .bind(&address.into())
+        .named("bind a socket to", object)
+        .map_err(|error| why_not_bound(error, address))?;
     if chosen {
         share()?;
     }

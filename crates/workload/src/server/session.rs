@@ -66,7 +66,10 @@ fn serve(shared: &Shared, mut talk: Conversation<Server>, from: SocketAddr) {
         Err(error) => {
             shared.turn_away(from, error.to_string());
             // Whoever can still be told is told; a client that broke the order is past that.
-            let text = format!("it cannot serve you now: {error}");
+            let text = match shared.stop.requested() {
+                Some(signal) => format!("it was stopped by {signal}"),
+                None => format!("it cannot serve you now: {error}"),
+            };
             let _ = talk.send(&Message::Refused { reason: Refusal::Limit, text });
             return talk.finish();
         }

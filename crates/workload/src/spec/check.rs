@@ -285,11 +285,14 @@ impl RunSpec {
                 return no("a connection of crr carries one transaction", "give --flows for more at a time");
             }
         }
+        if self.bytes.is_some() && (udp || self.workload != Workload::Stream) {
+            return no("only a TCP stream moves an exact amount", "give --time instead of --bytes");
+        }
         if self.bytes.is_some() && self.warmup > Duration::ZERO {
             return no("all that a run by amount moves counts, from the first byte", "leave --warmup out");
         }
-        if self.bytes.is_some() && (udp || self.workload != Workload::Stream) {
-            return no("only a TCP stream moves an exact amount", "give --time instead of --bytes");
+        if !udp && self.timeout != Self::default().timeout {
+            return no("TCP sends again by itself", "leave --timeout out, or add --udp");
         }
         if self.workload != Workload::Stream && self.probe.is_some() {
             return no("a probe stands beside a stream", "use stream --probe, or rr alone");
