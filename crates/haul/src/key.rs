@@ -93,7 +93,11 @@ fn write(path: &Path, key: &Key) -> io::Result<()> {
 pub(crate) fn of_client_for(target: &Target, options: &ClientTrust) -> Result<Trust> {
     match target {
         Target::Remote { .. } => of_client(options),
-        Target::Loopback | Target::Lab { .. } => Ok(Trust::Open),
+        Target::Loopback | Target::Lab { .. } => {
+            // A key that was given and is none is a slip, whether it is needed or not.
+            given(&options.key)?;
+            Ok(Trust::Open)
+        }
     }
 }
 

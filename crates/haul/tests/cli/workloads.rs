@@ -130,7 +130,7 @@ fn a_client_in_line_goes_when_it_is_told_to() {
     waiting.says("waiting in line");
     waiting.signal("INT");
     let ended = waiting.end_within(Duration::from_secs(3));
-    assert_eq!(ended.document().status, Status::Failed, "{ended:?}");
+    assert_eq!(ended.document().status, Status::Interrupted, "{ended:?}");
 }
 
 #[test]
