@@ -14,7 +14,7 @@ pub(crate) fn spec() -> RunSpec {
     RunSpec {
         cc: Some("reno".to_owned()),
         warmup: Duration::from_millis(50),
-        window: Duration::from_millis(150),
+        window: Duration::from_millis(500),
         ..RunSpec::default()
     }
 }

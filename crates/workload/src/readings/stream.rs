@@ -55,7 +55,7 @@ pub(super) fn something_came(receiver: &EndReport) -> Result<(), String> {
     } else {
         format!(
             "not one byte reached the receiver in its window of {:.1?}, though {total} did before or after it: an end \
-                 stalled; lengthen --time",
+                 stalled, or TCP waited to send again what was lost (200 ms at least); lengthen --time",
             receiver.window()
         )
     })
