@@ -70,10 +70,11 @@ impl Row {
         Self { name, server: server.to_owned(), client, place: Place::Anywhere, says: Says::Nothing }
     }
 
-    /// haul with a workload and its options. It warms up as little as the others, within the time that settles.
+    /// haul with a workload and its options. It warms up within the time that settles: thousands of flows take their time to
+    /// have been heard of, and haul adds no rates of flows that were not.
     pub(crate) fn haul(name: impl Into<String>, workload: &str, options: &str, metric: &'static str) -> Self {
         let client =
-            format!("{{haul}} {workload} {{at}} --open --warmup 0ms --time {{ms}} --format json {options}");
+            format!("{{haul}} {workload} {{at}} --open --warmup 300ms --time {{ms}} --format json {options}");
         Self::new(name, "{haul} serve --listen {at} --open", client).says(Says::Haul(metric))
     }
 
@@ -211,7 +212,7 @@ mod tests {
         let client = blanks.fill(&row.client).join(" ");
         assert_eq!(
             client,
-            "/a path/haul stream 198.18.0.2:5301 --open --warmup 0ms --time 2700ms --format json --payload repeat"
+            "/a path/haul stream 198.18.0.2:5301 --open --warmup 300ms --time 2700ms --format json --payload repeat"
         );
         assert_eq!(blanks.fill("x -t {whole} -p {port} {seconds}").join(" "), "x -t 3 -p 5301 2.7");
     }
