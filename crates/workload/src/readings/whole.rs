@@ -12,7 +12,7 @@ use crate::report::{EndReport, RunOutcome};
 use crate::spec::{Direction, RunSpec, Transport, Workload};
 
 /// What is said of the datagrams of one direction.
-const OF_DATAGRAMS: [Metric; 14] = [
+const OF_DATAGRAMS: [Metric; 15] = [
     Metric::PacketRate,
     Metric::PacketsSent,
     Metric::PacketsReceived,
@@ -27,6 +27,7 @@ const OF_DATAGRAMS: [Metric; 14] = [
     Metric::Jitter,
     Metric::GapP50,
     Metric::GapP99,
+    Metric::GapMax,
 ];
 
 /// The readings of a finished run, and what is to be doubted about them. `idle` is the probe's exchange without the load.

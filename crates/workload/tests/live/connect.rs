@@ -11,7 +11,7 @@ use haul_stats::{ByteCount, DoubtId, Metric, PerSecond, Scope};
 use haul_workload::session::Session;
 use haul_workload::{RunOutcome, RunSpec, Workload, readings};
 
-use crate::serving::{Served, Serving, alone, first, move_bytes, quick, run, value};
+use crate::serving::{Served, Serving, alone, first, move_bytes, quick, run, stopped, value};
 
 fn crr() -> RunSpec {
     let warmup = Duration::from_millis(200);
@@ -104,17 +104,7 @@ fn a_stop_ends_connections_that_come_and_go() {
     let mut session = server.session();
     for flows in [1, 4] {
         let spec = RunSpec { flows, window: Duration::from_secs(30), ..crr() };
-        let stop = Stop::never().expect("stop");
-        let other = stop.clone();
-        let killer = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(500));
-            other.request(Signal::Int);
-        });
-        let start = Instant::now();
-        let outcome = first(session.run(&spec, &stop, &mut |_, _| {}));
-        killer.join().expect("killer");
-        assert!(start.elapsed() < Duration::from_secs(3), "took {:?}", start.elapsed());
-        assert!(outcome.client.interrupted);
+        let outcome = stopped(&mut session, &spec);
         adds_up("stopped", &outcome);
     }
 }

@@ -9,7 +9,7 @@ use haul_workload::report::Detail;
 use haul_workload::session::Session;
 use haul_workload::{Probe, RunOutcome, RunSpec, Transport, Workload, WorkloadError, readings};
 
-use crate::serving::{Served, Serving, alone, first, move_bytes, quick, run, value};
+use crate::serving::{Served, Serving, alone, move_bytes, quick, run, stopped, value};
 
 fn rr(transport: Transport) -> RunSpec {
     RunSpec {
@@ -289,16 +289,7 @@ fn a_stop_in_the_window_keeps_what_was_measured_and_both_ends_still_agree() {
             let (request, response) = (ByteCount(64), ByteCount(64));
             let window = Duration::from_secs(30);
             let spec = RunSpec { flows, in_flight, request, response, window, ..rr(transport) };
-            let stop = Stop::never().expect("stop");
-            let other = stop.clone();
-            let killer = std::thread::spawn(move || {
-                std::thread::sleep(Duration::from_millis(500));
-                other.request(Signal::Int);
-            });
-            let start = Instant::now();
-            let outcome = first(session.run(&spec, &stop, &mut |_, _| {}));
-            killer.join().expect("killer");
-            assert!(start.elapsed() < Duration::from_secs(3), "took {:?}", start.elapsed());
+            let outcome = stopped(&mut session, &spec);
             assert!(outcome.client.interrupted && outcome.server.interrupted);
             adds_up("stopped", &spec, &outcome);
         }

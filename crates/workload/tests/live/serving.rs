@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use haul_host::signal::{Signal, Stop};
 use haul_host::thread::{self, Tid};
@@ -128,6 +128,22 @@ pub(crate) fn move_bytes(session: &mut Session, spec: &RunSpec) -> RunOutcome {
         .flat_map(|end| end.flows.iter().filter_map(|flow| flow.fault.clone()))
         .collect();
     assert!(faults.is_empty(), "{faults:?}");
+    outcome
+}
+
+/// A run that its user stops after half a second, and that must end soon after.
+pub(crate) fn stopped(session: &mut Session, spec: &RunSpec) -> RunOutcome {
+    let stop = Stop::never().expect("stop");
+    let other = stop.clone();
+    let killer = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(500));
+        other.request(Signal::Int);
+    });
+    let start = Instant::now();
+    let outcome = first(session.run(spec, &stop, &mut |_, _| {}));
+    killer.join().expect("killer");
+    assert!(start.elapsed() < Duration::from_secs(3), "took {:?}", start.elapsed());
+    assert!(outcome.client.interrupted);
     outcome
 }
 
