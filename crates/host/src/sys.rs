@@ -5,6 +5,7 @@
 //! No policy lives here.
 
 mod batch;
+mod call;
 mod control;
 mod file;
 mod mapped;
@@ -23,22 +24,31 @@ pub(crate) use net::{
     recv, send, set_option, set_option_bytes, tcp_info,
 };
 pub(crate) use notice::{next_error, wait_for};
-pub(crate) use ns::{NamespaceKind, effective_ids, enter, leave, netns_cookie, open_files, set_open_files};
+pub(crate) use ns::{
+    NamespaceKind, effective_ids, enter, keep_without, leave, netns_cookie, open_files, set_open_files,
+};
 pub(crate) use sched::{
     affinity, clock_of_thread, current_cpu, current_thread, monotonic, pin, set_timer_slack, sleep_until,
 };
 
 use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 /// The value of a call that answers −1 on failure.
 fn check(answer: libc::c_int) -> io::Result<libc::c_int> {
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer) }
 }
 
-/// The length of a call that answers −1 on failure.
+/// A descriptor as an argument of a call.
 #[inline]
-fn check_length(answer: isize) -> io::Result<usize> {
-    usize::try_from(answer).map_err(|_| io::Error::last_os_error())
+fn number(fd: BorrowedFd<'_>) -> usize {
+    fd.as_raw_fd().cast_unsigned() as usize
+}
+
+/// Flags as an argument of a call.
+#[inline]
+fn bits(flags: libc::c_int) -> usize {
+    flags.cast_unsigned() as usize
 }
 
 /// The size of `T` for the kernel.

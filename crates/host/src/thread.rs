@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::fs;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -28,6 +29,35 @@ impl fmt::Display for Tid {
 #[must_use]
 pub fn current_tid() -> Tid {
     Tid(sys::current_thread())
+}
+
+/// Gives the calling thread a table of descriptors of its own that holds standard input, output and error and `keep`, and
+/// nothing else of the process.
+///
+/// Where threads share a table, the kernel takes and gives back a reference to the file in every call, two locked
+/// instructions (`fdget` in fs/file.c): 4 % of a transaction of one byte.
+///
+/// A descriptor that is kept stays open until both tables let go of it: let the one who called last do that in a thread that
+/// has the process's table. What this thread opens from now on is nobody else's.
+///
+/// False where the kernel is older than 5.9: the table stays shared, and all is as if this had not been called.
+pub fn own_descriptors<'fd>(keep: impl IntoIterator<Item = BorrowedFd<'fd>>) -> Result<bool> {
+    let standard = [0, 1, 2];
+    let keep = keep.into_iter().map(|fd| fd.as_raw_fd().cast_unsigned());
+    let mut keep: Vec<u32> = keep.chain(standard).collect();
+    keep.sort_unstable();
+    keep.dedup();
+    let ends = keep.iter().skip(1).map(|&kept| kept - 1).chain([u32::MAX]);
+    for (first, last) in keep.iter().map(|&kept| kept + 1).zip(ends).filter(|(first, last)| first <= last) {
+        match sys::keep_without(first, last) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => return Ok(false),
+            Err(error) => {
+                return Err(error).named("leave behind", || format!("descriptors {first} to {last}"));
+            }
+        }
+    }
+    Ok(true)
 }
 
 /// CPU time one thread has used since it started.
@@ -216,9 +246,35 @@ pub fn affinity_of_current() -> Result<CpuList> {
 #[cfg(test)]
 mod tests {
     use std::hint::black_box;
+    use std::io::{Read as _, Write as _};
+    use std::os::fd::AsFd as _;
+    use std::os::unix::net::UnixStream;
 
     use super::*;
     use crate::clock;
+
+    #[test]
+    fn a_thread_with_its_own_descriptors_sees_what_it_keeps_and_disturbs_nobody() {
+        let (left, mut right) = UnixStream::pair().expect("a pair");
+        let (mut kept, mut told) = UnixStream::pair().expect("a pair");
+        let number = left.as_raw_fd();
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                assert!(own_descriptors([kept.as_fd()]).expect("a kernel that can"), "Linux 5.9");
+                let open = fs::read_dir("/proc/thread-self/fd").expect("proc").count();
+                kept.write_all(b"kept").expect("what is kept works");
+                let gone = fs::read_link(format!("/proc/thread-self/fd/{number}"));
+                (open, gone.is_err())
+            });
+            let (open, gone) = worker.join().expect("the worker");
+            assert_eq!((open, gone), (5, true), "0, 1, 2, what is kept, and the directory that is read");
+        });
+        let mut heard = [0; 4];
+        told.read_exact(&mut heard).expect("what was said");
+        // No copy of the left end was left open in a table that is gone, nor was this one closed.
+        drop(left);
+        assert_eq!(right.read(&mut heard).expect("the end"), 0);
+    }
 
     #[test]
     fn a_cpu_list_prints_as_the_kernel_does_and_round_trips() {

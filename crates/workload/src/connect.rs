@@ -29,7 +29,7 @@ use haul_host::probe::{net, ports};
 use haul_host::socket::{self, Requested, SocketFacts};
 
 use crate::end::{Ends, Ledger, Workers};
-use crate::engine::{Engine, Manner};
+use crate::engine::{Crew, Engine, Manner};
 use crate::error::{Result, WorkloadError};
 use crate::exchange::book::{Book, BookLedger};
 use crate::exchange::{ExchangeReport, PortsReport, Sizes};
@@ -108,6 +108,7 @@ pub(crate) fn workers(end: Ends<'_>, flows: Flows) -> Result<Workers> {
             .iter()
             .flatten()
             .try_for_each(|listener| socket::set_timeouts(listener, Some(LOOK), Some(LOOK)))?;
+        let crew = Crew { keep: listeners.iter().flatten().cloned().collect(), ..crew };
         let engine = Engine::prepare(crew, move |place| {
             let own = listeners.get(place.flow as usize).cloned().unwrap_or_default();
             Answering::new(sizes, peer, own, place, seen.clone())

@@ -449,7 +449,7 @@ impl Ends<'_> {
     ) -> Result<Crew<'_>> {
         let manner = if self.spec.spin { Manner::Spin } else { manner };
         let (pin, threads) = (self.spec.pin_of(self.client).cloned(), self.spec.threads);
-        let crew = Crew { sockets, pin, threads, lanes: None, bucket, manner };
+        let crew = Crew { sockets, keep: Vec::new(), pin, threads, lanes: None, bucket, manner };
         if self.spec.placement == Placement::Pair { by_arrival(crew) } else { Ok(crew) }
     }
 }

@@ -63,6 +63,10 @@ pub(crate) trait Work: Send + 'static {
     /// What its threads are called, as `top -H` shows them.
     const NAME: &'static str;
 
+    /// Whether its thread has a table of descriptors of its own. It then sees the flows' sockets, what the crew keeps, and
+    /// what it opens itself, which must not leave the thread.
+    const OWN_TABLE: bool = false;
+
     /// How long after the last step the leave is taken: datagrams still under way must not be overtaken by it.
     const LEAVE_AFTER: Duration = Duration::ZERO;
 
@@ -134,6 +138,8 @@ pub(crate) enum Manner {
 pub(crate) struct Crew<'a> {
     /// The flows' sockets, by flow.
     pub(crate) sockets: Vec<Arc<OwnedFd>>,
+    /// What else the workers use, of what they have not opened themselves.
+    pub(crate) keep: Vec<Arc<OwnedFd>>,
     /// The CPUs of the workers, one each in turn.
     pub(crate) pin: Option<CpuList>,
     /// How many workers; as many as there are CPUs to run on where it is not said, and never more than flows.
@@ -270,6 +276,9 @@ pub(crate) struct Worker {
 #[derive(Debug)]
 pub(crate) struct Engine {
     sockets: Vec<Arc<OwnedFd>>,
+    /// Let go of after the workers have: in a table of their own the last of them would close their copy only.
+    kept: Vec<Arc<OwnedFd>>,
+    ring: Arc<UnixStream>,
     counters: Vec<Arc<Counter>>,
     workers: Vec<(usize, Worker)>,
     threads: Vec<JoinHandle<()>>,
@@ -291,7 +300,7 @@ impl Engine {
         crew: Crew<'_>,
         work: impl Fn(Place) -> Result<W> + Send + Sync + 'static,
     ) -> Result<Self> {
-        let Crew { sockets, pin, threads, lanes: by_flow, bucket, manner } = crew;
+        let Crew { sockets, keep, pin, threads, lanes: by_flow, bucket, manner } = crew;
         let usual = match (threads, &pin) {
             (Some(threads), _) => threads as usize,
             (None, Some(cpus)) => cpus.cpus().len(),
@@ -304,9 +313,10 @@ impl Engine {
         let (bell, ring) = UnixStream::pair().map_err(fault)?;
         bell.set_nonblocking(true).map_err(fault)?;
         ring.set_nonblocking(true).map_err(fault)?;
-        let ring = Arc::new(ring);
         let mut engine = Self {
             sockets,
+            kept: keep,
+            ring: Arc::new(ring),
             counters,
             workers: Vec::new(),
             threads: Vec::new(),
@@ -336,15 +346,21 @@ impl Engine {
             let dismissal = Arc::clone(&engine.dismissal);
             let (gate, orders, ends, ready) =
                 (Arc::clone(&engine.gate), Arc::clone(&engine.orders), ends_tx.clone(), ready_tx.clone());
-            let (bell, work, bucket) = (Arc::clone(&ring), Arc::clone(&work), bucket.cloned());
+            let (bell, work, bucket) = (Arc::clone(&engine.ring), Arc::clone(&work), bucket.cloned());
             let cpu: Option<CpuList> = pin.as_ref().map(|pin| {
                 let cpus = pin.cpus();
                 cpus.iter().copied().skip(lane % cpus.len().max(1)).take(1).collect()
             });
+            let own = shares.iter().map(|(_, socket, _)| socket);
+            let keep: Vec<Arc<OwnedFd>> = own.chain(&engine.kept).cloned().collect();
             let thread = std::thread::Builder::new()
                 .name(format!("haul-{}-{lane}", W::NAME))
                 .spawn(move || {
                     let made = begin(cpu.as_ref()).and_then(|()| {
+                        if W::OWN_TABLE {
+                            let keep = keep.iter().map(|kept| kept.as_fd());
+                            thread::own_descriptors(keep.chain([bell.as_fd()]))?;
+                        }
                         shares
                             .into_iter()
                             .map(|(index, socket, counter)| {

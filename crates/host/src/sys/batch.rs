@@ -5,10 +5,11 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-use super::{Mapping, check, check_length, control};
+use super::call::call;
+use super::{Mapping, bits, control, number};
 
 /// Room for the control messages of one datagram: the segment size takes 24 bytes, a time stamp 32.
 #[derive(Clone, Copy)]
@@ -126,11 +127,10 @@ impl Batch {
         flags: libc::c_int,
     ) -> io::Result<usize> {
         let headers = self.headers.values_mut().get_mut(range).ok_or(io::ErrorKind::InvalidInput)?;
-        let count = libc::c_uint::try_from(headers.len()).unwrap_or(libc::c_uint::MAX);
-        // SAFETY: `count` headers are there, each with one vector to `size` bytes of the mapping (see `new`), which the
+        let at = headers.as_mut_ptr().expose_provenance();
+        // SAFETY: so many headers are there, each with one vector to `size` bytes of the mapping (see `new`), which the
         // kernel reads; it writes to the headers only. A control length of 0 lets it see no control message.
-        let sent = check(unsafe { libc::sendmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), count, flags) })?;
-        Ok(usize::try_from(sent).unwrap_or(0))
+        unsafe { call(libc::SYS_sendmmsg, [number(fd), at, headers.len(), bits(flags), 0, 0]) }
     }
 
     /// `recvmmsg(2)`: fills a prefix of the messages and returns its length.
@@ -143,13 +143,11 @@ impl Batch {
         for header in headers.iter_mut().take(short) {
             header.msg_hdr.msg_controllen = size_of::<Control>() as _;
         }
-        let count = libc::c_uint::try_from(headers.len()).unwrap_or(libc::c_uint::MAX);
-        let none = std::ptr::null_mut();
-        // SAFETY: `count` headers are there, each with one vector to `size` bytes of the mapping and one control buffer
-        // of the length just given (see `new`); `&mut self` keeps out every other access to them.
-        let received =
-            check(unsafe { libc::recvmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), count, flags, none) })?;
-        self.filled = usize::try_from(received).unwrap_or(0);
+        let at = headers.as_mut_ptr().expose_provenance();
+        // SAFETY: so many headers are there, each with one vector to `size` bytes of the mapping and one control buffer
+        // of the length just given (see `new`); `&mut self` keeps out every other access to them. There is no timeout.
+        self.filled =
+            unsafe { call(libc::SYS_recvmmsg, [number(fd), at, headers.len(), bits(flags), 0, 0]) }?;
         self.short = self.filled;
         Ok(self.filled)
     }
@@ -193,9 +191,10 @@ pub(crate) fn receive_message<'a>(
     message.msg_iovlen = 1;
     message.msg_control = (&raw mut control.0).cast();
     message.msg_controllen = size_of::<Control>() as _;
+    let arguments = [number(fd), (&raw mut message).expose_provenance(), bits(flags), 0, 0, 0];
     // SAFETY: the kernel writes at most buffer.len() bytes into `buffer` and msg_controllen bytes into `control`; all
     // that `message` points at outlives the call.
-    let length = check_length(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, flags) })?;
+    let length = unsafe { call(libc::SYS_recvmsg, arguments) }?;
     let filled = control.0.get(..message.msg_controllen as usize).unwrap_or_default();
     Ok(Arrived {
         // With MSG_TRUNC in `flags` the length is that of the whole datagram.

@@ -5,7 +5,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
-use super::{check, check_length};
+use super::call::call;
+use super::{bits, check, number};
 
 /// An empty file in memory, without a name in any directory.
 pub(crate) fn memory_file(name: &CStr) -> io::Result<File> {
@@ -23,8 +24,9 @@ pub(crate) fn sendfile(
     mut at: libc::off_t,
     length: usize,
 ) -> io::Result<usize> {
+    let arguments = [number(to), number(file), (&raw mut at).expose_provenance(), length, 0, 0];
     // SAFETY: the kernel reads and writes `at`, which outlives the call; no other memory of ours is involved.
-    check_length(unsafe { libc::sendfile(to.as_raw_fd(), file.as_raw_fd(), &raw mut at, length) })
+    unsafe { call(libc::SYS_sendfile, arguments) }
 }
 
 /// `splice(2)` from a file, from `at` on, into a pipe.
@@ -35,19 +37,17 @@ pub(crate) fn splice_from(
     pipe: BorrowedFd<'_>,
     length: usize,
 ) -> io::Result<usize> {
-    let none = std::ptr::null_mut();
+    let flags = bits(libc::SPLICE_F_NONBLOCK.cast_signed());
+    let arguments = [number(file), (&raw mut at).expose_provenance(), number(pipe), 0, length, flags];
     // SAFETY: the kernel reads and writes `at`, which outlives the call; a pipe takes no offset, hence the null.
-    check_length(unsafe {
-        libc::splice(file.as_raw_fd(), &raw mut at, pipe.as_raw_fd(), none, length, libc::SPLICE_F_NONBLOCK)
-    })
+    unsafe { call(libc::SYS_splice, arguments) }
 }
 
 /// `splice(2)` from a pipe into a socket, which waits as the socket's mode says.
 #[inline]
 pub(crate) fn splice_to(pipe: BorrowedFd<'_>, to: BorrowedFd<'_>, length: usize) -> io::Result<usize> {
-    let none = std::ptr::null_mut();
     // SAFETY: neither a pipe nor a socket takes an offset, hence the nulls; no memory of ours is involved.
-    check_length(unsafe { libc::splice(pipe.as_raw_fd(), none, to.as_raw_fd(), none, length, 0) })
+    unsafe { call(libc::SYS_splice, [number(pipe), 0, number(to), 0, length, 0]) }
 }
 
 /// Asks for a pipe that holds `length` bytes and returns what it holds now.

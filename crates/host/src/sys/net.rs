@@ -5,20 +5,23 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::{check, check_length};
+use super::call::call;
+use super::{bits, check, number};
 
 /// `send(2)`.
 #[inline]
 pub(crate) fn send(fd: BorrowedFd<'_>, bytes: &[u8], flags: libc::c_int) -> io::Result<usize> {
-    // SAFETY: the kernel reads at most bytes.len() bytes from `bytes`.
-    check_length(unsafe { libc::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) })
+    let arguments = [number(fd), bytes.as_ptr().expose_provenance(), bytes.len(), bits(flags), 0, 0];
+    // SAFETY: the kernel reads at most bytes.len() bytes from `bytes`; without an address it reads no other.
+    unsafe { call(libc::SYS_sendto, arguments) }
 }
 
 /// `recv(2)`.
 #[inline]
 pub(crate) fn recv(fd: BorrowedFd<'_>, buffer: &mut [u8], flags: libc::c_int) -> io::Result<usize> {
-    // SAFETY: the kernel writes at most buffer.len() bytes into `buffer`, and only initialised ones.
-    check_length(unsafe { libc::recv(fd.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), flags) })
+    let arguments = [number(fd), buffer.as_mut_ptr().expose_provenance(), buffer.len(), bits(flags), 0, 0];
+    // SAFETY: the kernel writes at most buffer.len() bytes into `buffer`, and only initialised ones; no address is asked for.
+    unsafe { call(libc::SYS_recvfrom, arguments) }
 }
 
 /// Sets a socket option that is one int.

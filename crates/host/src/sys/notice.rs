@@ -6,7 +6,8 @@ use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::time::Duration;
 
-use super::{check, check_length, control};
+use super::call::call;
+use super::{bits, check, control, number};
 
 /// Room for a control message: `struct cmsghdr`, `struct sock_extended_err` and an IPv6 address are 16 + 16 + 28 bytes.
 #[repr(C, align(8))]
@@ -29,9 +30,10 @@ pub(crate) fn next_error(fd: BorrowedFd<'_>) -> io::Result<Option<ExtendedError>
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_control = (&raw mut control.0).cast();
     message.msg_controllen = size_of::<Control>() as _;
+    let arguments = [number(fd), (&raw mut message).expose_provenance(), bits(libc::MSG_ERRQUEUE), 0, 0, 0];
     // SAFETY: the kernel writes at most msg_controllen bytes into `control`, which outlives the call, and no payload,
     // because there is no buffer for it.
-    check_length(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_ERRQUEUE) })?;
+    unsafe { call(libc::SYS_recvmsg, arguments) }?;
     let filled = control.0.get(..message.msg_controllen as usize).unwrap_or(&control.0);
     Ok(extended_error(filled))
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
+use super::call::call;
 use super::{check, length_of};
 
 /// The namespaces haul makes.
@@ -76,4 +77,12 @@ pub(crate) fn set_open_files(soft: u64, hard: u64) -> io::Result<()> {
     let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
     // SAFETY: the kernel reads `limit`, which outlives the call.
     check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }).map(drop)
+}
+
+/// Gives the calling thread a table of descriptors of its own (where it shares one), without those from `first` to `last`.
+pub(crate) fn keep_without(first: u32, last: u32) -> io::Result<()> {
+    let arguments = [first as usize, last as usize, libc::CLOSE_RANGE_UNSHARE as usize, 0, 0, 0];
+    // SAFETY: the call takes numbers and no pointer. Descriptors vanish from this thread's table only, and with them
+    // what it may do, not what it may touch.
+    unsafe { call(libc::SYS_close_range, arguments) }.map(drop)
 }

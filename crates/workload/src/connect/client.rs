@@ -143,6 +143,7 @@ impl Connecting {
 impl Work for Connecting {
     const LEADS: bool = true;
     const NAME: &'static str = "connect";
+    const OWN_TABLE: bool = true;
 
     fn begin(&mut self, _fd: BorrowedFd<'_>) -> io::Result<()> {
         self.next = self.page.schedule();

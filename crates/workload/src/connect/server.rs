@@ -156,6 +156,7 @@ impl Answering {
 impl Work for Answering {
     const LEADS: bool = false;
     const NAME: &'static str = "accept";
+    const OWN_TABLE: bool = true;
 
     #[inline]
     fn step(&mut self, _fd: BorrowedFd<'_>) -> io::Result<Moved> {

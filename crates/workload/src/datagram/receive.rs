@@ -108,6 +108,7 @@ impl Receiving {
 impl Work for Receiving {
     const LEADS: bool = false;
     const NAME: &'static str = "recv";
+    const OWN_TABLE: bool = true;
 
     #[inline]
     fn step(&mut self, fd: BorrowedFd<'_>) -> io::Result<Moved> {
@@ -138,6 +139,7 @@ impl BatchReceiving {
 impl Work for BatchReceiving {
     const LEADS: bool = false;
     const NAME: &'static str = "recv";
+    const OWN_TABLE: bool = true;
 
     #[inline]
     fn step(&mut self, fd: BorrowedFd<'_>) -> io::Result<Moved> {
@@ -179,6 +181,7 @@ impl TrainReceiving {
 impl Work for TrainReceiving {
     const LEADS: bool = false;
     const NAME: &'static str = "recv";
+    const OWN_TABLE: bool = true;
 
     #[inline]
     fn step(&mut self, fd: BorrowedFd<'_>) -> io::Result<Moved> {

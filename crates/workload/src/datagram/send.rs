@@ -211,6 +211,7 @@ impl Sending {
 impl Work for Sending {
     const LEADS: bool = true;
     const NAME: &'static str = "send";
+    const OWN_TABLE: bool = true;
     const LEAVE_AFTER: Duration = LEAVE_AFTER;
 
     #[inline]
@@ -244,6 +245,7 @@ impl BatchSending {
 impl Work for BatchSending {
     const LEADS: bool = true;
     const NAME: &'static str = "send";
+    const OWN_TABLE: bool = true;
     const LEAVE_AFTER: Duration = LEAVE_AFTER;
 
     #[inline]
@@ -282,6 +284,7 @@ impl TrainSending {
 impl Work for TrainSending {
     const LEADS: bool = true;
     const NAME: &'static str = "send";
+    const OWN_TABLE: bool = true;
     const LEAVE_AFTER: Duration = LEAVE_AFTER;
 
     #[inline]

@@ -164,6 +164,7 @@ impl Requesting {
 impl Work for Requesting {
     const LEADS: bool = true;
     const NAME: &'static str = "ask";
+    const OWN_TABLE: bool = true;
 
     fn begin(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
         if let Some(schedule) = self.page.schedule() {
@@ -248,6 +249,7 @@ impl Responding {
 impl Work for Responding {
     const LEADS: bool = false;
     const NAME: &'static str = "answer";
+    const OWN_TABLE: bool = true;
 
     #[inline]
     fn step(&mut self, fd: BorrowedFd<'_>) -> io::Result<Moved> {

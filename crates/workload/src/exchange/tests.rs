@@ -28,7 +28,7 @@ fn sizes(request: usize, response: usize, in_flight: usize) -> Sizes {
 
 fn crew(sockets: Vec<OwnedFd>, manner: Manner) -> Crew<'static> {
     let sockets = sockets.into_iter().map(Arc::new).collect();
-    Crew { sockets, pin: None, threads: Some(1), lanes: None, bucket: None, manner }
+    Crew { sockets, keep: Vec::new(), pin: None, threads: Some(1), lanes: None, bucket: None, manner }
 }
 
 /// Lets the workers ask for so long, with the window over all of it, and gives what was noted.

@@ -11,7 +11,7 @@ use haul_stats::{ByteCount, Metric, Scope};
 use haul_wire::{Key, Trust};
 use haul_workload::server::{ServeEvent, ServeOptions, Server};
 use haul_workload::session::{Dial, Session};
-use haul_workload::{Direction, Payload, RunSpec, WorkloadError, readings};
+use haul_workload::{Direction, Payload, RunSpec, SendWith, Transport, Workload, WorkloadError, readings};
 
 mod connect;
 mod datagrams;
@@ -52,6 +52,38 @@ fn both_ends_count_the_same_bytes_in_every_shape() {
                 );
             }
         }
+    }
+    session.close().expect("close");
+}
+
+#[test]
+fn a_run_leaves_no_descriptor_behind() {
+    let server = Serving::new(1);
+    let mut session = server.session();
+    let open = || std::fs::read_dir("/proc/self/fd").expect("proc").count();
+    let flows = 4;
+    let small = RunSpec { flows, request: ByteCount(1), response: ByteCount(1), nodelay: true, ..quick() };
+    let (transport, rr, crr) = (Transport::Udp, Workload::Rr, Workload::Crr);
+    for spec in [
+        RunSpec { flows, ..quick() },
+        RunSpec { flows, send_with: SendWith::Splice, ..quick() },
+        RunSpec { transport, cc: None, message: ByteCount(1000), ..quick() },
+        RunSpec { workload: rr, ..small.clone() },
+        RunSpec { workload: rr, transport, cc: None, nodelay: false, ..small.clone() },
+        RunSpec { workload: crr, ..small.clone() },
+    ] {
+        // The first of a kind may keep something: a file that is sent again, a listening port.
+        run(&mut session, &spec);
+        let before = open();
+        for _ in 0..3 {
+            run(&mut session, &spec);
+        }
+        let after = open();
+        println!(
+            "{:?} over {:?}: {before} descriptors, {after} after three more runs",
+            spec.workload, spec.transport
+        );
+        assert_eq!(before, after);
     }
     session.close().expect("close");
 }
