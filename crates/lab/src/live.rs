@@ -401,6 +401,8 @@ fn interval(
         transactions: (!stream).then_some(report.units),
         transactions_per_second: (!stream).then_some(rate),
         retransmits,
+        packets: report.packets,
+        lost: report.lost,
     }
 }
 

@@ -120,6 +120,13 @@ pub struct Interval {
     pub transactions_per_second: Option<f64>,
     /// Segments sent again in it; `None` where not known.
     pub retransmits: Option<u64>,
+    /// Datagrams received in it.
+    #[serde(default)]
+    pub packets: Option<u64>,
+    /// Datagrams found missing in it. What comes late is taken from what was missing before; `None` in a slice that nothing
+    /// arrived in, because nothing tells then.
+    #[serde(default)]
+    pub lost: Option<u64>,
 }
 
 /// One execution with new connections.

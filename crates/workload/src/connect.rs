@@ -113,7 +113,11 @@ pub(crate) fn workers(end: Ends<'_>, flows: Flows) -> Result<Workers> {
             let own = listeners.get(place.flow as usize).cloned().unwrap_or_default();
             Answering::new(sizes, peer, own, place, seen.clone())
         })?;
-        return Ok(Workers { engine, ledger: Box::new(ServerLedger { facts }), ceiling: None });
+        return Ok(Workers {
+            engine,
+            ledger: Box::new(ServerLedger { facts, again: Again::default() }),
+            ceiling: None,
+        });
     }
     let book = Book::new(spec.flows, spec.pace);
     let ledger = ClientLedger {
@@ -122,7 +126,7 @@ pub(crate) fn workers(end: Ends<'_>, flows: Flows) -> Result<Workers> {
         server: peer,
         each: peers.first().map_or(1, Vec::len) as u64,
         reset: spec.reset,
-        retransmits: None,
+        again: Again::default(),
         ports: None,
     };
     let reset = spec.reset;
@@ -159,16 +163,51 @@ impl Seen {
     }
 }
 
+/// What the network namespace of this end sent again in the window. Connections that are gone cannot be asked one by one, and
+/// asking each before it goes would be a call for each.
+#[derive(Debug, Default)]
+struct Again {
+    opening: Option<u64>,
+    closing: Option<u64>,
+}
+
+impl Again {
+    fn open(&mut self) {
+        self.opening = net::tcp_retransmits().ok();
+    }
+
+    fn close(&mut self) {
+        self.closing = net::tcp_retransmits().ok();
+    }
+
+    fn count(&self) -> Option<u64> {
+        self.closing?.checked_sub(self.opening?)
+    }
+}
+
 /// The server's side of the report: what a connection really used.
 #[derive(Debug)]
 struct ServerLedger {
     facts: Arc<OnceLock<SocketFacts>>,
+    again: Again,
 }
 
 impl Ledger for ServerLedger {
+    fn open(&mut self) {
+        self.again.open();
+    }
+
+    fn close(&mut self) {
+        self.again.close();
+    }
+
     fn detail(&mut self) -> Detail {
-        let connection = self.facts.get().cloned();
-        Detail::Exchange(Box::new(ExchangeReport { connection, ..ExchangeReport::default() }))
+        let (connection, namespace_retransmits) = (self.facts.get().cloned(), self.again.count());
+        Detail::Exchange(Box::new(ExchangeReport {
+            connection,
+            namespace_retransmits,
+            ..ExchangeReport::default()
+        }))
     }
 }
 
@@ -181,7 +220,7 @@ struct ClientLedger {
     /// Ports of the server's that a flow takes turns among.
     each: u64,
     reset: bool,
-    retransmits: Option<u64>,
+    again: Again,
     ports: Option<PortsReport>,
 }
 
@@ -189,11 +228,9 @@ impl ClientLedger {
     fn ports(&self) -> haul_host::Result<PortsReport> {
         let range = ports::ephemeral_range()?;
         let hold = if self.reset { Duration::ZERO } else { ports::held_for(self.server)? };
-        let retransmits = net::tcp_retransmits().ok();
         Ok(PortsReport {
             range: u64::from(range.end().saturating_sub(*range.start())) + 1,
             held: self.book.most_within(hold).div_ceil(self.each),
-            retransmits: retransmits.zip(self.retransmits).and_then(|(now, then)| now.checked_sub(then)),
         })
     }
 }
@@ -201,16 +238,23 @@ impl ClientLedger {
 impl Ledger for ClientLedger {
     fn open(&mut self) {
         self.book.open();
-        self.retransmits = net::tcp_retransmits().ok();
+        self.again.open();
     }
 
     fn close(&mut self) {
         self.book.close();
+        self.again.close();
         self.ports = self.ports().ok();
     }
 
     fn detail(&mut self) -> Detail {
         let (connection, ports) = (self.facts.get().cloned(), self.ports);
-        Detail::Exchange(Box::new(ExchangeReport { connection, ports, ..self.book.report() }))
+        let namespace_retransmits = self.again.count();
+        Detail::Exchange(Box::new(ExchangeReport {
+            connection,
+            ports,
+            namespace_retransmits,
+            ..self.book.report()
+        }))
     }
 }

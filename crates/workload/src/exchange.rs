@@ -57,6 +57,10 @@ pub struct ExchangeReport {
     pub connection: Option<SocketFacts>,
     /// What such connections leave behind.
     pub ports: Option<PortsReport>,
+    /// TCP segments that all of this end's network namespace sent again in the window, where flows make connections as they
+    /// go; `None` where it is not counted.
+    #[serde(default)]
+    pub namespace_retransmits: Option<u64>,
 }
 
 /// Local ports of connections that come and go.
@@ -66,8 +70,6 @@ pub struct PortsReport {
     pub range: u64,
     /// The most of them that closed connections to one address held as the window closed.
     pub held: u64,
-    /// TCP segments that all of the network namespace sent again in the window; `None` where it is not counted.
-    pub retransmits: Option<u64>,
 }
 
 impl ExchangeReport {
@@ -84,7 +86,7 @@ impl ExchangeReport {
             self.resends,
             ports.range,
             ports.held,
-            ports.retransmits.unwrap_or_default(),
+            self.namespace_retransmits.unwrap_or_default(),
         ];
         holds(counts.into_iter().all(|count| count <= MOST), "it had more transactions than can be had")?;
         holds(self.latency.count() <= self.begun, "it completed more transactions than it began")

@@ -439,7 +439,8 @@ mod tests {
             times in proptest::collection::vec((number(), 1..1_000_u64), 0..4),
             counts in proptest::collection::vec(number(), 3),
             stall in proptest::option::of(length()),
-            ports in proptest::option::of((number(), number(), proptest::option::of(number()))),
+            ports in proptest::option::of((number(), number())),
+            again in proptest::option::of(number()),
         ) -> ExchangeReport {
             let mut report = ExchangeReport { longest_stall: stall, ..ExchangeReport::default() };
             for (nanos, count) in times {
@@ -447,7 +448,8 @@ mod tests {
             }
             (report.begun, report.unanswered, report.resends) =
                 (counts[0].saturating_add(report.latency.count()), counts[1], counts[2]);
-            report.ports = ports.map(|(range, held, retransmits)| PortsReport { range, held, retransmits });
+            report.ports = ports.map(|(range, held)| PortsReport { range, held });
+            report.namespace_retransmits = again;
             report
         }
     }

@@ -354,7 +354,7 @@ fn what_a_router_or_a_full_socket_drops_is_told_apart() {
     server.says("listening");
     for direction in ["send", "receive"] {
         let line = format!(
-            "stream {listen} --udp --rate 100M -t 1s --warmup 200ms --direction {direction} --format json"
+            "stream {listen} --udp --rate 100M -t 1s --warmup 200ms --interval 250ms --direction {direction} --format json"
         );
         let document =
             routed.client.run(|| Running::start(here.haul(&words(&line)))).unwrap().end().complete();
@@ -363,7 +363,19 @@ fn what_a_router_or_a_full_socket_drops_is_told_apart() {
             (count(run, Metric::Lost, Scope::Receiver), count(run, Metric::LostPath, Scope::Receiver));
         note(&format!("{direction}: {gone} lost, {on_the_path} of them on the path"));
         assert!(gone > 100 && on_the_path * 10 > gone * 9, "{direction}: {on_the_path} of {gone}");
+        let slices: u64 = run.intervals.iter().filter_map(|slice| slice.lost).sum();
+        assert!(
+            run.intervals.len() >= 4 && slices == gone,
+            "{direction}: {slices} in the intervals, {gone} in all"
+        );
     }
+    // Connections that are gone are asked for as well: four responses at once do not fit the router's queue.
+    let line = format!("crr {listen} --flows 4 --response 64K -t 1s --warmup 200ms --format json");
+    let document = routed.client.run(|| Running::start(here.haul(&words(&line)))).unwrap().end().complete();
+    let run = &document.runs[0];
+    let again = [Scope::Client, Scope::Server].map(|scope| count(run, Metric::Retransmits, scope));
+    note(&format!("crr: sent again by the client and by the server: {again:?}"));
+    assert!(again[1] > 0, "the server's responses were dropped on the way");
     let line = "stream lab --udp --rcvbuf 16K -t 1s --warmup 200ms --format json";
     let document = Site::new().run(&words(line)).complete();
     let run = &document.runs[0];

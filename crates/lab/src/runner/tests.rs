@@ -156,6 +156,8 @@ impl Rig for Mock {
                 transactions: None,
                 transactions_per_second: None,
                 retransmits: None,
+                packets: None,
+                lost: None,
             });
         }
         let rate = (self.rate)(&self.features, spec, run) * 1e9;

@@ -229,7 +229,8 @@ fn intervals(out: &mut String, intervals: &[Interval], layout: Layout) {
     let transactions = known("transactions", "1/s", &|slice| slice.transactions_per_second)
         .or_else(|| known("transactions", "", &|slice| count(slice.transactions)));
     let again = known("retrans", "segments", &|slice| count(slice.retransmits));
-    let values = [rate, transactions, again].into_iter().flatten().collect();
+    let lost = known("lost", "datagrams", &|slice| count(slice.lost));
+    let values = [rate, transactions, again, lost].into_iter().flatten().collect();
     layout.heading(out, "intervals");
     out.push_str(&Table { keys, values, stacked: false }.render(layout.columns()));
 }

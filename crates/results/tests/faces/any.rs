@@ -193,6 +193,8 @@ fn run(numbers: Numbers) -> BoxedStrategy<Run> {
             transactions,
             transactions_per_second: rates.1,
             retransmits,
+            packets: transactions,
+            lost: retransmits,
         },
     );
     let levels = btree_map(axis(), level(), 0..3);

@@ -53,6 +53,8 @@ fn one_exchange_on_a_shared_host_too_short_for_its_tail() {
             transactions: Some(count),
             transactions_per_second: Some(count as f64 * 20.0),
             retransmits: Some(0),
+            packets: None,
+            lost: None,
         })
         .into();
     document.runs[0].warnings =
@@ -215,6 +217,8 @@ fn a_stream_both_ways_tells_the_ways_apart() {
             transactions: None,
             transactions_per_second: None,
             retransmits: Some(1),
+            packets: None,
+            lost: None,
         })
         .collect();
     insta::assert_snapshot!(shown(&document, 80));

@@ -164,6 +164,8 @@ pub(crate) fn intervals(gbit: &[f64]) -> Vec<Interval> {
         transactions: None,
         transactions_per_second: None,
         retransmits: Some(u64::from(second % 2)),
+        packets: None,
+        lost: None,
     };
     (0u32..).zip(gbit).map(slice).collect()
 }

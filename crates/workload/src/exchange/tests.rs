@@ -434,7 +434,7 @@ fn a_report_that_cannot_be_true_is_refused() {
         ExchangeReport { unanswered: u64::MAX, ..good.clone() },
         ExchangeReport { resends: u64::MAX, ..good.clone() },
         ports(PortsReport { held: u64::MAX, ..PortsReport::default() }),
-        ports(PortsReport { retransmits: most, ..PortsReport::default() }),
+        ExchangeReport { namespace_retransmits: most, ..good.clone() },
     ] {
         assert!(bad.check().is_err(), "{bad:?}");
     }

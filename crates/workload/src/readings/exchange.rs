@@ -113,7 +113,10 @@ pub(super) fn of(spec: &RunSpec, outcome: &RunOutcome) -> (Vec<Reading>, Vec<Dou
     }
     cost(&mut readings, spec, outcome, Per::Transaction(client.window_units()));
     match (spec.workload, spec.transport) {
-        (Workload::Crr, _) => readings.push(retransmits_of_all(exchange)),
+        (Workload::Crr, _) => {
+            readings.push(retransmits_of_all(client, Scope::Client));
+            readings.push(retransmits_of_all(&outcome.server, Scope::Server));
+        }
         (_, Transport::Tcp) => {
             for (end, scope) in [(client, Scope::Client), (&outcome.server, Scope::Server)] {
                 readings.push(retransmits(end, scope));
@@ -246,13 +249,16 @@ fn spinning(outcome: &RunOutcome) -> String {
 }
 
 /// Of connections that are gone nobody can ask the kernel one by one.
-fn retransmits_of_all(exchange: &ExchangeReport) -> Reading {
-    const SOURCE: &str = "RetransSegs of /proc/net/snmp: every connection of the client's network namespace";
-    if let Some(count) = exchange.ports.and_then(|ports| ports.retransmits) {
-        return Reading::count(Metric::Retransmits, Scope::Client, count, SOURCE);
+fn retransmits_of_all(end: &EndReport, scope: Scope) -> Reading {
+    const SOURCE: &str = "RetransSegs of /proc/net/snmp: every connection of this end's network namespace";
+    match detail(end).and_then(|exchange| exchange.namespace_retransmits) {
+        Some(count) => Reading::count(Metric::Retransmits, scope, count, SOURCE),
+        None => {
+            let reason =
+                "its connections are closed, and the kernel's sum over all of them could not be read";
+            Reading::absent(Metric::Retransmits, scope, SOURCE, reason)
+        }
     }
-    let reason = "its connections are closed, and the kernel's sum over all of them could not be read";
-    Reading::absent(Metric::Retransmits, Scope::Client, SOURCE, reason)
 }
 
 fn rtt(client: &EndReport) -> Reading {
