@@ -22,8 +22,8 @@ pub(crate) enum Part {
     #[command(name = "bare-receive", hide = true)]
     Receive {
         listen: SocketAddr,
-        #[arg(long)]
-        discard: bool,
+        #[arg(long, value_enum, default_value_t = stream::Taking::Read)]
+        how: stream::Taking,
     },
     /// Sends a stream
     #[command(name = "bare-send", hide = true)]
@@ -91,7 +91,7 @@ pub(crate) fn run(part: Part) -> Result<()> {
     });
     let length = Duration::from_secs_f64;
     match part {
-        Part::Receive { listen, discard } => stream::receive(listen, discard),
+        Part::Receive { listen, how } => stream::receive(listen, how),
         Part::Send { to, seconds, how } => stream::send(to, length(seconds), how),
         Part::UdpReceive { listen, message, how } => udp::receive(listen, message, how),
         Part::UdpSend { to, seconds, message, how } => udp::send(to, length(seconds), message, how),

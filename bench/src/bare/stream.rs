@@ -1,12 +1,13 @@
 //! A stream: one send loop, one receive loop.
 
+use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
-use haul_host::socket::{self, Flags, MemoryFile, PageBuffer, Pipe};
+use haul_host::socket::{self, Flags, MappedReceive, MemoryFile, PageBuffer, Pipe};
 use haul_stats::ByteCount;
 
 use super::repeat;
@@ -26,14 +27,44 @@ pub(crate) enum How {
     Zerocopy,
 }
 
+/// How the receiver takes them.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taking {
+    Read,
+    Discard,
+    Zerocopy,
+}
+
 /// Accepts one connection and reads it to its end.
-pub(super) fn receive(listen: SocketAddr, discard: bool) -> Result<()> {
+pub(super) fn receive(listen: SocketAddr, how: Taking) -> Result<()> {
     let listener = TcpListener::bind(listen).context("cannot bind the bare receiver")?;
     let (stream, _) = listener.accept().context("cannot accept")?;
+    let fd = stream.as_fd();
     let mut buffer = PageBuffer::new(ByteCount(MESSAGE as u64))?;
-    let flags = if discard { Flags::DISCARD } else { Flags::NONE };
-    while socket::recv(stream.as_fd(), buffer.at_mut(0), flags)? > 0 {}
+    let flags = match how {
+        Taking::Read => Flags::NONE,
+        Taking::Discard => Flags::DISCARD,
+        Taking::Zerocopy => return map(fd, &mut buffer),
+    };
+    while socket::recv(fd, buffer.at_mut(0), flags)? > 0 {}
     Ok(())
+}
+
+/// Maps what can be mapped, and receives the rest.
+fn map(fd: BorrowedFd<'_>, buffer: &mut PageBuffer) -> Result<()> {
+    /// Nobody who sends is silent for so long.
+    const SILENCE: Duration = Duration::from_secs(5);
+    let mut receive = MappedReceive::new(fd, ByteCount(MESSAGE as u64))?;
+    loop {
+        match receive.step(fd, buffer.at_mut(0)) {
+            Ok(took) if took.end => return Ok(()),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                ensure!(socket::await_readable(fd, SILENCE)?, "the sender fell silent");
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// Sends messages for as long as asked.

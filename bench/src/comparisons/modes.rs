@@ -4,7 +4,7 @@ use crate::counter::Counts;
 use crate::table::{Place, Row, Table};
 
 /// How bytes are sent and received.
-const MODES: [(&str, &str); 7] = [
+const MODES: [(&str, &str); 9] = [
     ("write", "read"),
     ("write", "discard"),
     ("sendfile", "read"),
@@ -12,6 +12,8 @@ const MODES: [(&str, &str); 7] = [
     ("splice", "read"),
     ("splice", "discard"),
     ("zerocopy", "read"),
+    ("write", "zerocopy"),
+    ("zerocopy", "zerocopy"),
 ];
 
 pub(super) fn tables() -> Vec<Table> {
@@ -26,11 +28,10 @@ fn table(place: Place) -> Table {
         let mode = format!("{send} → {receive}");
         let (haul, bare) = (format!("haul {mode}"), format!("bare {mode}"));
         let options = format!("--send-with {send} --recv-with {receive}");
-        let receive = if receive == "discard" { "--discard" } else { "" };
-        let send = format!("--how {send}");
+        let (send, receive) = (format!("--how {send}"), format!("--how {receive}"));
         table = table
             .row(Row::haul(&haul, "stream", &options, "throughput").at(place))
-            .row(Row::bare(&bare, ("bare-receive", receive), ("bare-send", &send)).at(place))
+            .row(Row::bare(&bare, ("bare-receive", &receive), ("bare-send", &send)).at(place))
             .like(&haul, &bare);
     }
     let client = "iperf3 -c {host} -p {port} -t {whole} -l 131072";

@@ -7,7 +7,7 @@ use crate::said::Says;
 use crate::table::{Place, Row, Table};
 
 pub(super) fn tables() -> Vec<Table> {
-    vec![placed(), growth()]
+    vec![placed(), growth(Place::Same), growth(Place::Anywhere)]
 }
 
 fn haul(name: &str, flows: u32, options: &str) -> Row {
@@ -34,20 +34,21 @@ fn placed() -> Table {
         .ratio("haul --placement pair", &["haul, 2 threads"], Some(1.5), None)
 }
 
-/// Both ends on one CPU: across CPUs one flow pays for waking a CPU up, and hardly one of many does, so the cost would
-/// fall whatever the flows add to it.
-fn growth() -> Table {
+/// With both ends on one CPU what the flows add shows: across CPUs one flow pays for waking a CPU up, and hardly one of many
+/// does, so that the cost falls whatever they add. Both are what users meet. On one CPU 5,000 flows of both ends no longer
+/// fit the second-level cache, of the kernel's own memory alone: the bare loop's cost grows as haul's does.
+fn growth(place: Place) -> Table {
     let flows = [1, 10, 100, 1000, 5000];
     let name = |who: &str, flows: u32| format!("{who}, {flows} flow{}", if flows == 1 { "" } else { "s" });
-    let title = format!("TCP, one byte there and back, more and more flows, {}", Place::Same.text());
+    let title = format!("TCP, one byte there and back, more and more flows, {}", place.text());
     let mut table = Table::new(title, Counts::Transactions);
     // Thousands of connections are made first, and what is said in making them counts as traffic.
     table.settle = Duration::from_secs(2);
     for flows in flows {
-        table = table.row(haul(&name("haul", flows), flows, "--threads 1").at(Place::Same));
+        table = table.row(haul(&name("haul", flows), flows, "--threads 1").at(place));
     }
     for flows in flows {
-        table = table.row(bare(&name("bare", flows), flows).at(Place::Same));
+        table = table.row(bare(&name("bare", flows), flows).at(place));
     }
     let one = name("haul", 1);
     for flows in flows.into_iter().skip(1) {
