@@ -54,7 +54,7 @@ doubts! {
     /// Percentiles that would be one of a few samples.
     FewSamples = "few_samples", "percentiles with fewer than ten samples beyond them were left out: lengthen --time, or use more flows";
     /// One wait took much of the window.
-    Stalled = "stalled", "one stall took much of the window, and a closed loop counts it as a single transaction: read longest_stall, or use --rate to charge it to all it delayed";
+    Stalled = "stalled", "one stall took much of the window: read longest_stall; a closed loop counts it as a single transaction, and --rate charges it to all it delayed";
     /// Requests were left without a response.
     Unanswered = "unanswered", "requests without a response are in no latency, so the true ones are longer: use a lower --rate, or find what was lost";
     /// No local port was free for a new connection.

@@ -261,7 +261,9 @@ fn a_stall_of_the_server_is_in_the_latencies_of_all_that_were_due_meanwhile() {
         server.signal("STOP");
         std::thread::sleep(Duration::from_secs(4));
         server.signal("CONT");
-        let run = &running.end().complete().runs[0];
+        let document = running.end().complete();
+        assert!(!doubts(&document, DoubtId::Stalled).is_empty(), "{more:?}");
+        let run = &document.runs[0];
         let of = |metric| value(run, metric, Scope::Client);
         note(&format!("p50 {} µs, stall {} µs", of(Metric::LatencyP50), of(Metric::LongestStall)));
         // Two thirds of the window's requests were due in the stall, and waited for half of it in the mean.

@@ -19,7 +19,7 @@ use crate::spec::{RunSpec, Transport, Workload};
 /// Share of the pace asked for from which it counts as held.
 const PACE_HELD: f64 = 0.97;
 
-/// Share of the window from which a stall is more than one of many, where it is also so many times the mean.
+/// Share of the window from which a stall is more than one of many, where it is also so many times what is usual.
 const STALL_SHARE: f64 = 0.1;
 const STALL_TIMES: f64 = 20.0;
 
@@ -284,8 +284,18 @@ fn doubts(spec: &RunSpec, outcome: &RunOutcome, exchange: &ExchangeReport) -> Ve
         doubts.push(Doubt::new(DoubtId::FewSamples, text));
     }
     let (window, count) = (client.window(), client.window_units() as f64);
+    // Behind a stall an open loop's mean is made of the stall itself: what is usual there is a turn of its schedule.
+    let usual = match spec.pace {
+        None => latency.mean().map(|nanos| Duration::from_secs_f64(nanos * 1e-9)),
+        Some(pace) => latency.min().map(|nanos| {
+            Duration::from_nanos(nanos)
+                .max(Duration::from_secs(1) * spec.flows / u32::try_from(pace.0).unwrap_or(u32::MAX).max(1))
+        }),
+    };
+    let stall = exchange.longest_stall.zip(usual);
+    doubts.extend(stall.and_then(|(stall, usual)| stalled(stall, window, usual)));
     match spec.pace {
-        None => doubts.extend(exchange.longest_stall.and_then(|stall| stalled(stall, window, latency))),
+        None => {}
         Some(pace) => {
             let asked = pace.0 as f64 * window.as_secs_f64();
             // Each flow may stand just before one at one edge and just after one at the other.
@@ -324,9 +334,8 @@ fn doubts(spec: &RunSpec, outcome: &RunOutcome, exchange: &ExchangeReport) -> Ve
     doubts
 }
 
-fn stalled(stall: Duration, window: Duration, latency: &Histogram) -> Option<Doubt> {
-    let mean = Duration::from_secs_f64(latency.mean()? * 1e-9);
-    if stall <= window.mul_f64(STALL_SHARE) || stall <= mean.mul_f64(STALL_TIMES) {
+fn stalled(stall: Duration, window: Duration, usual: Duration) -> Option<Doubt> {
+    if stall <= window.mul_f64(STALL_SHARE) || stall <= usual.mul_f64(STALL_TIMES) {
         return None;
     }
     let text = format!("a flow completed nothing for {stall:.1?}, in a window of {window:.1?}");

@@ -47,6 +47,13 @@ pub fn whole(
         latencies(&mut readings, [Metric::ProbeIdleP50, Metric::ProbeIdleP99], idle);
         latencies(&mut readings, [Metric::ProbeLoadedP50, Metric::ProbeLoadedP99], Some(loaded));
         crowded(&mut doubts, outcomes);
+        for (name, leg) in [("without load", idle), ("under load", Some(loaded))] {
+            let of_the_leg = leg.map_or_else(Vec::new, |leg| of(&leg.spec, leg).1);
+            let stalls = of_the_leg.into_iter().filter(|doubt| doubt.id == DoubtId::Stalled);
+            doubts.extend(
+                stalls.map(|doubt| Doubt::new(doubt.id, format!("the probe {name}: {}", doubt.text))),
+            );
+        }
     }
     (readings, doubts)
 }
