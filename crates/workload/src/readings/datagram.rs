@@ -45,19 +45,9 @@ pub(super) fn validity(spec: &RunSpec, outcome: &RunOutcome) -> Result<(), Strin
 /// The readings of a stream of datagrams, and what of it is to be doubted.
 pub(super) fn of(spec: &RunSpec, outcome: &RunOutcome) -> (Vec<Reading>, Vec<Doubt>) {
     let (sender, receiver) = (outcome.sender(), outcome.receiver());
-    let packets = receiver.window_units() as f64 / spec.message.0 as f64;
-    let mut readings = vec![
-        rate(receiver, Scope::Receiver, TAKEN),
-        rate(sender, Scope::Sender, HANDED_OVER),
-        Reading::real(
-            Metric::PacketRate,
-            Scope::Receiver,
-            packets / receiver.window().as_secs_f64(),
-            "datagrams that had not come before / receiver's elapsed time",
-        ),
-    ];
+    let mut readings = vec![rate(receiver, Scope::Receiver, TAKEN), rate(sender, Scope::Sender, HANDED_OVER)];
     cost(&mut readings, spec, outcome, Per::Kib(receiver.window_units()));
-    readings.extend(counts(spec, outcome));
+    readings.extend(packets(spec, outcome));
     for (end, scope) in ends(spec, outcome) {
         readings.push(Reading::count(Metric::BytesWindow, scope, end.window_units(), "sum over the flows"));
         readings.push(Reading::count(Metric::BytesTotal, scope, end.total_units(), "sum over the flows"));
@@ -74,6 +64,17 @@ pub(super) fn of(spec: &RunSpec, outcome: &RunOutcome) -> (Vec<Reading>, Vec<Dou
         },
     ));
     (readings, doubts(spec, outcome))
+}
+
+/// What became of the datagrams of one direction.
+pub(super) fn packets(spec: &RunSpec, outcome: &RunOutcome) -> Vec<Reading> {
+    const SOURCE: &str = "datagrams that had not come before / receiver's elapsed time";
+    let receiver = outcome.receiver();
+    let came = receiver.window_units() as f64 / spec.message.0 as f64;
+    let rate = came / receiver.window().as_secs_f64();
+    let mut readings = vec![Reading::real(Metric::PacketRate, Scope::Receiver, rate, SOURCE)];
+    readings.extend(counts(spec, outcome));
+    readings
 }
 
 /// What is left of a run whose other end was lost.

@@ -251,14 +251,11 @@ fn spinning(outcome: &RunOutcome) -> String {
 /// Of connections that are gone nobody can ask the kernel one by one.
 fn retransmits_of_all(end: &EndReport, scope: Scope) -> Reading {
     const SOURCE: &str = "RetransSegs of /proc/net/snmp: every connection of this end's network namespace";
-    match detail(end).and_then(|exchange| exchange.namespace_retransmits) {
-        Some(count) => Reading::count(Metric::Retransmits, scope, count, SOURCE),
-        None => {
-            let reason =
-                "its connections are closed, and the kernel's sum over all of them could not be read";
-            Reading::absent(Metric::Retransmits, scope, SOURCE, reason)
-        }
+    if let Some(count) = detail(end).and_then(|exchange| exchange.namespace_retransmits) {
+        return Reading::count(Metric::Retransmits, scope, count, SOURCE);
     }
+    let reason = "its connections are closed, and the kernel's sum over all of them could not be read";
+    Reading::absent(Metric::Retransmits, scope, SOURCE, reason)
 }
 
 fn rtt(client: &EndReport) -> Reading {

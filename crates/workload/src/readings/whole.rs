@@ -7,28 +7,9 @@
 use haul_stats::{Doubt, DoubtId, Metric, Reading, Scope};
 use serde_json::{Value as Json, json};
 
-use super::{Per, cost_of, effective, of, retransmits, stream};
+use super::{Per, cost_of, datagram, effective, of, retransmits, stream};
 use crate::report::{EndReport, RunOutcome};
 use crate::spec::{Direction, RunSpec, Transport, Workload};
-
-/// What is said of the datagrams of one direction.
-const OF_DATAGRAMS: [Metric; 15] = [
-    Metric::PacketRate,
-    Metric::PacketsSent,
-    Metric::PacketsReceived,
-    Metric::Loss,
-    Metric::Lost,
-    Metric::LostSender,
-    Metric::LostPath,
-    Metric::LostReceiver,
-    Metric::Duplicates,
-    Metric::Reordered,
-    Metric::ReorderExtent,
-    Metric::Jitter,
-    Metric::GapP50,
-    Metric::GapP99,
-    Metric::GapMax,
-];
 
 /// The readings of a finished run, and what is to be doubted about them. `idle` is the probe's exchange without the load.
 #[must_use]
@@ -71,7 +52,7 @@ fn both(spec: &RunSpec, legs: &[&RunOutcome]) -> (Vec<Reading>, Vec<Doubt>) {
         total = total.saturating_add(receiver.window_units());
         let rate = stream::rate(receiver, to, stream::TAKEN);
         bits += rate.value.map_or(0.0, haul_stats::Value::as_f64);
-        let (own, own_doubts) = of(&outcome.spec, outcome);
+        let own_doubts = of(&outcome.spec, outcome).1;
         readings.push(rate);
         readings.push(Reading::real(Metric::Window, to, receiver.window().as_secs_f64(), "CLOCK_MONOTONIC"));
         readings.push(Reading::count(Metric::BytesWindow, to, receiver.window_units(), "sum over the flows"));
@@ -79,9 +60,11 @@ fn both(spec: &RunSpec, legs: &[&RunOutcome]) -> (Vec<Reading>, Vec<Doubt>) {
         if outcome.spec.transport == Transport::Tcp {
             readings.push(retransmits(outcome.sender(), from));
         }
-        // What became of the datagrams of one direction: the end they were for says which.
-        let of_datagrams = own.into_iter().filter(|reading| OF_DATAGRAMS.contains(&reading.metric));
-        readings.extend(of_datagrams.map(|reading| Reading { scope: to, ..reading }));
+        if outcome.spec.transport == Transport::Udp {
+            // The end the datagrams of one direction were for says which.
+            let packets = datagram::packets(&outcome.spec, outcome);
+            readings.extend(packets.into_iter().map(|reading| Reading { scope: to, ..reading }));
+        }
         for doubt in own_doubts {
             if !doubts.iter().any(|known| known.id == doubt.id && known.text == doubt.text) {
                 doubts.push(doubt);
