@@ -57,6 +57,18 @@ fn a_run_by_amount_is_over_when_it_has_moved_it_and_fails_where_the_time_is_too_
 }
 
 #[test]
+fn times_without_a_unit_are_seconds_as_in_other_tools() {
+    let site = Site::new();
+    let line = "stream lab --cc reno -t 1 --warmup 0.1 --interval 0.5";
+    let document = site.run(&words(&format!("{line} --format json"))).complete();
+    let requested = &document.options.requested;
+    assert_eq!((&requested["time_s"], &requested["warmup_s"]), (&1.0.into(), &0.1.into()), "{requested}");
+    assert_eq!(document.runs[0].intervals.len(), 2);
+    let help = site.run(&["stream", "--help"]).out;
+    assert!(help.contains("in seconds or with a unit, as 500ms"), "{help}");
+}
+
+#[test]
 fn events_come_as_lines_while_it_runs_and_the_document_comes_last() {
     let site = Site::new();
     let line = "stream lab --cc reno -t 1s --warmup 100ms --interval 100ms --runs 2 --format jsonl";
