@@ -260,7 +260,10 @@ impl Decide {
             }
         }
         if let Some(drift) = drift_of_both(sides) {
-            doubt(DoubtId::Drift, format!("the {metric} of both arms {drift} from the first run to the last"));
+            doubt(
+                DoubtId::Drift,
+                format!("the {metric} of both arms {drift} from the first run to the last"),
+            );
         }
         if let Some(r) = estimate::autocorrelation(effects.values()) {
             doubt(

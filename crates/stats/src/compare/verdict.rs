@@ -178,13 +178,7 @@ impl Decide {
 
     /// Says what the interval leaves open, and how many pairs would close it if the estimate holds: the half-width
     /// shrinks as 1/√n. Fewer than `needed` decide nothing.
-    fn what_is_open(
-        &self,
-        effects: &Effects,
-        estimate: f64,
-        [low, high]: [f64; 2],
-        needed: usize,
-    ) -> String {
+    fn what_is_open(&self, effects: &Effects, estimate: f64, [low, high]: [f64; 2], needed: usize) -> String {
         let (Some(low_pct), Some(high_pct)) = (effects.pct(low), effects.pct(high)) else {
             return "the interval of the differences contains no change, and of counts that are often 0 there is no \
                     percentage"
