@@ -300,7 +300,7 @@ pub(crate) struct Output {
     /// 'json' gives one document whatever happens, complete, interrupted or failed; 'jsonl' tells what happens meanwhile
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
-    /// No progress on standard error
+    /// No progress and no lines of intervals on standard error: only what goes wrong, and whatever has to be known first
     #[arg(long, short)]
     pub(crate) quiet: bool,
 }
