@@ -69,6 +69,18 @@ fn times_without_a_unit_are_seconds_as_in_other_tools() {
 }
 
 #[test]
+fn slices_are_told_as_they_pass_in_a_unit_that_suits_the_rate_and_not_at_all_where_quiet() {
+    let site = Site::new();
+    let line = "stream lab --cc reno -t 600ms --warmup 100ms --interval 200ms --message 8K --rate 20M";
+    let told = site.run(&words(line));
+    assert_eq!(told.code, Some(0), "{told:?}");
+    assert!(told.err.contains(" Mbit/s") && !told.err.contains("Gbit/s"), "{}", told.err);
+    let quiet = site.run(&words(&format!("{line} -q")));
+    assert_eq!((quiet.code, quiet.err.as_str()), (Some(0), ""), "{quiet:?}");
+    assert!(quiet.out.contains("intervals"), "the result has them all the same: {}", quiet.out);
+}
+
+#[test]
 fn events_come_as_lines_while_it_runs_and_the_document_comes_last() {
     let site = Site::new();
     let line = "stream lab --cc reno -t 1s --warmup 100ms --interval 100ms --runs 2 --format jsonl";
@@ -125,10 +137,45 @@ fn a_client_in_line_is_served_when_its_turn_comes_and_not_before_it_has_said_wha
     assert!(failure.exit == 4 && failure.text.contains("busy"), "{}", failure.text);
     let mut waiting = site.client(&["stream", &target, "-t", "200ms", "--queue=30s", "--format", "json"]);
     waiting.says("waiting in line");
+    std::thread::sleep(Duration::from_millis(1_200));
+    let said = waiting.said();
+    assert!(said.contains("for 30 s at most") && said.contains("holds its only session"), "{said}");
+    assert!(!said.contains("try again"), "it does so itself: {said}");
     let short = site.run(&["stream", &target, "-t", "200ms", "--queue=1ms", "--format", "json"]);
     assert_eq!(short.code, Some(4), "{short:?}");
     holder.end().complete();
-    waiting.end().complete();
+    let waited = waiting.end();
+    waited.complete();
+    assert!(waited.err.contains("let in after"), "{}", waited.err);
+    // All who asked come from one user of one host: one line that they wait, and one that the first of them is let in.
+    let log = server.log();
+    let told = |what: &str| log.lines().filter(|line| line.contains(what)).count();
+    assert_eq!((told("this server is busy"), told("in line"), told("turned away")), (1, 1, 0), "{log}");
+}
+
+#[test]
+fn an_address_of_ipv4_is_shown_as_one_wherever_it_is_shown() {
+    let site = Site::new();
+    let server = site.serve_as(site.there.haul(&["serve", "--listen", "[::]:0"]));
+    let target = format!("{}:{}", site.lab.server_addr, server.addr.port());
+    for line in
+        ["stream -t 300ms --warmup 50ms", "stream --udp --rate 10M -t 300ms --warmup 50ms", "crr -t 300ms"]
+    {
+        let mut arguments = words(line);
+        arguments.insert(1, &target);
+        let text = site.run(&arguments);
+        arguments.extend(["--format", "json"]);
+        let json = site.run(&arguments);
+        let document = json.complete();
+        for shown in [&text.out, &text.err, &json.out, &json.err] {
+            assert!(!shown.contains("::ffff:"), "{line}: {shown}");
+        }
+        if line.starts_with("stream -t") {
+            let socket = &document.runs[0].effective["server"]["socket"];
+            assert!(socket["peer"].as_str().is_some_and(|peer| peer.starts_with("198.18.")), "{socket}");
+        }
+    }
+    assert!(server.log().contains("(198.18.") && !server.log().contains("::ffff:"), "{}", server.log());
 }
 
 #[test]
