@@ -7,7 +7,7 @@ use haul_stats::{DoubtId, Metric, Scope, Value};
 use serde_json::Value as Json;
 
 use crate::process::{Home, Running, count, doubts, value, words};
-use crate::site::{Routed, Site, note};
+use crate::site::{Routed, Site, iproute, note};
 
 #[test]
 fn a_stream_both_ways_tells_the_ways_apart_and_counts_the_cost_once() {
@@ -151,6 +151,21 @@ fn a_client_in_line_is_served_when_its_turn_comes_and_not_before_it_has_said_wha
     let log = server.log();
     let told = |what: &str| log.lines().filter(|line| line.contains(what)).count();
     assert_eq!((told("this server is busy"), told("in line"), told("turned away")), (1, 1, 0), "{log}");
+}
+
+#[test]
+fn ends_whose_interfaces_have_different_mtus_are_doubted() {
+    let site = Site::new();
+    let server = site.serve(&[]);
+    let target = server.target();
+    let run =
+        || site.run(&["stream", &target, "-t", "200ms", "--warmup", "50ms", "--format", "json"]).complete();
+    assert!(run().warnings.iter().all(|doubt| doubt.id != DoubtId::MtuMismatch));
+    let device = haul_host::veth_lab::VethLab::SERVER_DEVICE;
+    site.lab.server.run(|| iproute("ip", &format!("link set {device} mtu 1400"))).unwrap();
+    let found = doubts(&run(), DoubtId::MtuMismatch);
+    let [text] = found.as_slice() else { panic!("{found:?}") };
+    assert!(text.contains("1500 at the client (haul-c)") && text.contains("1400 at the server"), "{text}");
 }
 
 #[test]
