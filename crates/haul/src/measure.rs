@@ -322,7 +322,13 @@ fn watcher(
                 screen.line(line);
             }
         }
-        Event::Ended(_) | Event::Restoring => {}
+        Event::Ended(run) => {
+            let lines = slices.as_mut().map(|slices| slices.rest(&run.intervals)).unwrap_or_default();
+            for line in lines {
+                screen.line(line);
+            }
+        }
+        Event::Restoring => {}
     }
 }
 

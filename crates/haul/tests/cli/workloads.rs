@@ -75,6 +75,9 @@ fn slices_are_told_as_they_pass_in_a_unit_that_suits_the_rate_and_not_at_all_whe
     let told = site.run(&words(line));
     assert_eq!(told.code, Some(0), "{told:?}");
     assert!(told.err.contains(" Mbit/s") && !told.err.contains("Gbit/s"), "{}", told.err);
+    let table = told.out.split_once("\nintervals\n").expect("a table of them").1;
+    let rows = table.lines().skip(3).take_while(|line| !line.is_empty()).count();
+    assert_eq!(told.err.lines().count(), rows, "each of them, the last too: {} {}", told.err, told.out);
     let quiet = site.run(&words(&format!("{line} -q")));
     assert_eq!((quiet.code, quiet.err.as_str()), (Some(0), ""), "{quiet:?}");
     assert!(quiet.out.contains("intervals"), "the result has them all the same: {}", quiet.out);

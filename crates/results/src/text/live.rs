@@ -2,6 +2,7 @@
 //!
 //! A line names its unit, which is chosen as in the table of the same slices: by the fastest of them, of those so far.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use haul_stats::{Metric, Scope};
@@ -15,17 +16,36 @@ use crate::record::Interval;
 pub struct Slices {
     two_ways: bool,
     fastest: f64,
+    /// Slices of the present run that were told, by direction.
+    told: BTreeMap<Option<String>, usize>,
 }
 
 impl Slices {
     /// Of runs in which the payload may go both ways at once: each line then says which way is meant.
     #[must_use]
     pub fn new(two_ways: bool) -> Self {
-        Self { two_ways, fastest: 0.0 }
+        Self { two_ways, ..Self::default() }
+    }
+
+    /// The lines of a finished run that were not told while it ran: its last slice ends with the window, and what of it is
+    /// known then comes with the reports.
+    pub fn rest(&mut self, slices: &[Interval]) -> Vec<String> {
+        let mut told = std::mem::take(&mut self.told);
+        let untold = slices.iter().filter(|slice| match told.get_mut(&slice.direction) {
+            Some(count) if *count > 0 => {
+                *count -= 1;
+                false
+            }
+            _ => true,
+        });
+        let lines = untold.filter_map(|slice| self.line(slice)).collect();
+        self.told.clear();
+        lines
     }
 
     /// The line of a slice; `None` where it has no rate.
     pub fn line(&mut self, slice: &Interval) -> Option<String> {
+        *self.told.entry(slice.direction.clone()).or_default() += 1;
         let (rate, unit) = match (slice.bits_per_second, slice.transactions_per_second) {
             (Some(bits), _) => (bits, "bit/s"),
             (None, Some(count)) => (count, "1/s"),
@@ -86,6 +106,22 @@ mod tests {
         );
         assert_eq!(lines(&[0.0]), ["    1.00 s          0 bit/s"]);
         assert_eq!(lines(&[f64::NAN]), [""; 0]);
+    }
+
+    #[test]
+    fn each_slice_of_a_run_is_told_once_the_last_when_it_has_ended() {
+        let at = |start, direction: &str| Interval {
+            direction: Some(direction.to_owned()),
+            ..slice(start, Some(1e9), None)
+        };
+        let mut slices = Slices::new(true);
+        for run in 0..2 {
+            assert!(slices.line(&at(0.0, "send")).is_some() && slices.line(&at(0.0, "receive")).is_some());
+            assert!(slices.line(&at(0.5, "send")).is_some());
+            let all = [at(0.0, "send"), at(0.5, "send"), at(0.0, "receive"), at(0.5, "receive")];
+            let rest = slices.rest(&all);
+            assert!(matches!(rest.as_slice(), [line] if line.ends_with("to client")), "run {run}: {rest:?}");
+        }
     }
 
     #[test]
