@@ -187,8 +187,9 @@ Targets:
   lab           two private network namespaces joined by a veth pair, made and removed by haul itself; needs no root
   loopback      a server inside this process, over 127.0.0.1
 
-Sizes take K, M, G (KiB, MiB, GiB), rates K, M, G (10^3, 10^6, 10^9 bit/s). Options marked [list] take a list (1,4,16) or
-a range (1..8, 512..65536*2) as well: that makes a sweep.";
+Lengths of time are in seconds, or take a unit: 500ms, 10s, 2m, 1h. Sizes take K, M, G (KiB, MiB, GiB), rates K, M, G
+(10^3, 10^6, 10^9 bit/s). Options marked [list] take a list (1,4,16) or a range (1..8, 512..65536*2) as well: that makes
+a sweep.";
 
 /// Where the other end is.
 #[derive(Args, Debug)]
@@ -197,8 +198,9 @@ pub(crate) struct Place {
     pub(crate) target: String,
     #[command(flatten)]
     pub(crate) trust: ClientTrust,
-    /// Where the server is busy, wait in line for so long instead of giving up
-    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, num_args = 0..=1, require_equals = true, default_missing_value = "10m")]
+    /// Where the server is busy, wait in line instead of giving up: for so long, in seconds or with a unit; 10m where no time
+    /// is given
+    #[arg(long, value_name = "TIME", value_parser = units::parse_seconds, num_args = 0..=1, require_equals = true, default_missing_value = "10m")]
     pub(crate) queue: Option<Duration>,
 }
 
@@ -298,7 +300,7 @@ pub(crate) struct Output {
     /// 'json' gives one document whatever happens, complete, interrupted or failed; 'jsonl' tells what happens meanwhile
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
-    /// No progress on standard error
+    /// No progress and no lines of intervals on standard error: only what goes wrong, and whatever has to be known first
     #[arg(long, short)]
     pub(crate) quiet: bool,
 }

@@ -22,7 +22,7 @@ use haul_lab::topology::{Target, Topology};
 use haul_lab::verdicts::pairs_to_decide;
 use haul_lab::{Arm, Axis, LabError, Plan, Rules, demo, option};
 use haul_results::record::{Document, Failure, Kind, Status};
-use haul_results::text::{self, Demonstration, Layout, Style, Width};
+use haul_results::text::{self, Demonstration, Layout, Slices, Style, Width};
 use haul_results::{ResultsError, json};
 use haul_stats::Decide;
 use haul_stats::units::UnitError;
@@ -275,10 +275,9 @@ fn carry_out(order: Order, kind: Kind, output: &Output) -> Result<Measured> {
     let screen = showing.screen();
     let mut waiting = |text: &str| screen.line(format!("haul: {text}"));
     let mut rig = LiveRig::connect_in_line(topology, &stop, queue.unwrap_or_default(), &mut waiting)?;
-    let intervals =
-        plan.cells().iter().any(|cell| cell.spec.interval.is_some()) && output.format == Format::Text;
+    let told = output.format == Format::Text && !output.quiet;
     let two_ways = plan.cells().iter().any(|cell| cell.spec.direction == haul_workload::Direction::Both);
-    let mut watch = watcher(&showing, kind, (intervals, two_ways), plan.cells().len() > 1);
+    let mut watch = watcher(&showing, kind, told.then(|| Slices::new(two_ways)), plan.cells().len() > 1);
     let mut tape = match output.format {
         Format::Jsonl => Some(Tape::start().context("cannot start the thread that writes events")?),
         Format::Text | Format::Json => None,
@@ -296,7 +295,7 @@ fn carry_out(order: Order, kind: Kind, output: &Output) -> Result<Measured> {
 fn watcher(
     showing: &Showing,
     kind: Kind,
-    (intervals, two_ways): (bool, bool),
+    mut slices: Option<Slices>,
     swept: bool,
 ) -> impl FnMut(&Event<'_>) + Send + use<> {
     let screen = showing.screen();
@@ -318,22 +317,18 @@ fn watcher(
             let text = arm.map(ToOwned::to_owned).into_iter().chain(levels).collect::<Vec<_>>().join(", ");
             screen.progress(*number as u64 - 1, *of as u64, text, Some(*left));
         }
-        Event::Interval(interval) if intervals => {
-            let retransmits =
-                interval.retransmits.map_or(String::new(), |count| format!("  {count} retransmits"));
-            let rate = match (interval.bits_per_second, interval.transactions_per_second) {
-                (Some(bits), _) => format!("{:>8.3} Gbit/s", bits / 1e9),
-                (None, Some(count)) => format!("{count:>8.0} transactions/s"),
-                (None, None) => return,
-            };
-            let way = interval.direction.as_deref().filter(|_| two_ways).map_or("", |way| match way {
-                "receive" => "  to the client",
-                _ => "  from the client",
-            });
-            let until = interval.start_s + interval.seconds;
-            screen.line(format!("{until:>8.2} s  {rate}{retransmits}{way}"));
+        Event::Interval(interval) => {
+            if let Some(line) = slices.as_mut().and_then(|slices| slices.line(interval)) {
+                screen.line(line);
+            }
         }
-        Event::Interval(_) | Event::Ended(_) | Event::Restoring => {}
+        Event::Ended(run) => {
+            let lines = slices.as_mut().map(|slices| slices.rest(&run.intervals)).unwrap_or_default();
+            for line in lines {
+                screen.line(line);
+            }
+        }
+        Event::Restoring => {}
     }
 }
 

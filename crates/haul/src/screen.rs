@@ -7,7 +7,7 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,12 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Events in flight. A run has a handful and an interval one, so this is minutes of a stopped terminal.
 const QUEUE: usize = 1024;
+
+/// The length of the bar, which is time: a single run moves it too.
+const WHOLE: u64 = 1000;
+
+/// How often the bar moves without news.
+const REDRAW: Duration = Duration::from_millis(500);
 
 /// How long the end of the program waits for a reader that does not read.
 const LAST_WORDS: Duration = Duration::from_millis(300);
@@ -84,23 +90,64 @@ impl Drop for Showing {
     }
 }
 
+/// How far things were when it was last told, and how long the rest was to take.
+struct Course {
+    began: Instant,
+    told: Instant,
+    left: Option<Duration>,
+    text: String,
+}
+
+impl Course {
+    /// How far things are by now, in parts of [`WHOLE`], and what to say of it.
+    fn at(&self, now: Instant) -> (u64, String) {
+        let Some(left) = self.left else { return (0, self.text.clone()) };
+        let left = left.saturating_sub(now.saturating_duration_since(self.told));
+        let gone = now.saturating_duration_since(self.began);
+        let parts = gone.as_millis() * u128::from(WHOLE) / (gone + left).as_millis().max(1);
+        let said = if left.is_zero() { "at its end".to_owned() } else { format!("{} left", brief(left)) };
+        (u64::try_from(parts).unwrap_or(WHOLE).min(WHOLE), format!("{}, {said}", self.text))
+    }
+}
+
+fn draw(bar: &ProgressBar, course: &Course) {
+    let (parts, text) = course.at(Instant::now());
+    bar.set_position(parts);
+    bar.set_message(text);
+}
+
 fn show(shows: &Receiver<Show>, dropped: &AtomicU64, bar: bool) {
-    let bar = if bar { ProgressBar::new(0) } else { ProgressBar::hidden() };
+    let bar = if bar { ProgressBar::new(WHOLE) } else { ProgressBar::hidden() };
     if !bar.is_hidden() {
         bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(4));
-        if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len}  {wide_msg}") {
+        if let Ok(style) = ProgressStyle::with_template("{bar:24} {wide_msg}") {
             bar.set_style(style);
         }
     }
-    while let Ok(next) = shows.recv() {
+    let mut course: Option<Course> = None;
+    loop {
+        let next = match shows.recv_timeout(REDRAW) {
+            Ok(next) => next,
+            // A run of minutes has no news, but less and less time left.
+            Err(RecvTimeoutError::Timeout) => {
+                if let Some(course) = &course {
+                    draw(&bar, course);
+                }
+                continue;
+            }
+            Err(RecvTimeoutError::Disconnected) => break,
+        };
         match next {
             Show::Line(text) => bar.suspend(|| put_line(&text)),
             Show::Progress { done, of, text, left } => {
-                bar.set_length(of);
-                bar.set_position(done);
-                let left = left.map(|left| format!("{} left", brief(left)));
-                let said = [text, left.unwrap_or_default()].into_iter().filter(|part| !part.is_empty());
-                bar.set_message(said.collect::<Vec<_>>().join(", "));
+                let now = Instant::now();
+                let began = course.as_ref().map_or(now, |course| course.began);
+                let text = match of {
+                    0 => text,
+                    _ if text.is_empty() => format!("run {} of {of}", done + 1),
+                    _ => format!("run {} of {of}: {text}", done + 1),
+                };
+                draw(&bar, course.insert(Course { began, told: now, left, text }));
             }
             Show::Done => break,
         }
@@ -153,5 +200,33 @@ pub(crate) fn brief(length: Duration) -> String {
         0..120 => format!("{seconds} s"),
         120..7200 => format!("{} min {} s", seconds / 60, seconds % 60),
         _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_starts_empty_ends_full_and_moves_within_a_run() {
+        let began = Instant::now();
+        let after = |seconds| began + Duration::from_secs(seconds);
+        let course = |told, left: Option<u64>| Course {
+            began,
+            told: after(told),
+            left: left.map(Duration::from_secs),
+            text: "run 1 of 2".to_owned(),
+        };
+        let shown = |course: Course, at| course.at(after(at));
+        assert_eq!(shown(course(0, None), 0), (0, "run 1 of 2".to_owned()), "while the path is tried");
+        assert_eq!(shown(course(0, Some(20)), 0), (0, "run 1 of 2, 20 s left".to_owned()));
+        assert_eq!(shown(course(0, Some(20)), 5), (250, "run 1 of 2, 15 s left".to_owned()));
+        assert_eq!(
+            shown(course(10, Some(30)), 10),
+            (250, "run 1 of 2, 30 s left".to_owned()),
+            "slower than thought"
+        );
+        assert_eq!(shown(course(0, Some(20)), 20), (WHOLE, "run 1 of 2, at its end".to_owned()));
+        assert_eq!(shown(course(0, Some(20)), 90).0, WHOLE, "and no further");
     }
 }

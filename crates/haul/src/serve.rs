@@ -1,5 +1,6 @@
 //! `haul serve`: the other end, and its log on standard error.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -11,7 +12,7 @@ use haul_workload::server::{ServeEvent, ServeOptions, Server};
 
 use crate::cli;
 use crate::key::{self, Origin};
-use crate::screen::{Screen, say};
+use crate::screen::{Screen, brief, say};
 use crate::state::State;
 
 pub(crate) fn serve(args: &cli::Serve) -> Result<ExitCode> {
@@ -30,6 +31,7 @@ pub(crate) fn serve(args: &cli::Serve) -> Result<ExitCode> {
         journal: state.journal().to_owned(),
     };
     let address = server.local_addr()?;
+    let address = SocketAddr::new(address.ip().to_canonical(), address.port());
     screen.line(format!("haul: listening on {address}"));
     match key {
         None => screen.line(
@@ -62,7 +64,13 @@ pub(crate) fn serve(args: &cli::Serve) -> Result<ExitCode> {
 fn line(event: &ServeEvent) -> String {
     let time = humantime::format_rfc3339_seconds(SystemTime::now());
     let text = match event {
-        ServeEvent::Opened { client } => format!("{client}: connected"),
+        ServeEvent::Opened { client, waited: None } => format!("{client}: connected"),
+        ServeEvent::Opened { client, waited: Some(waited) } => {
+            format!("{client}: connected, after {} in line", brief(*waited))
+        }
+        ServeEvent::Full { client, reason } => {
+            format!("{client}: this server is busy: {reason} (told once, however often it asks)")
+        }
         ServeEvent::Run { client, what } | ServeEvent::RunEnded { client, what } => {
             format!("{client}: {what}")
         }

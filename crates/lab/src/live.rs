@@ -15,7 +15,8 @@ use haul_host::settings::{self, End, Setting, Tuner};
 use haul_host::signal::Stop;
 use haul_results::record::{Environment, Fact, Facts, Interval};
 use haul_stats::{Doubt, DoubtId, MonoNanos};
-use haul_wire::Trust;
+use haul_wire::error::printable;
+use haul_wire::{Refusal, Trust, WireError};
 use haul_workload::readings;
 use haul_workload::report::{EndReport, IntervalReport, RunOutcome};
 use haul_workload::session::Session;
@@ -78,17 +79,25 @@ impl LiveRig {
             stop: stop.clone(),
             topology,
         };
-        let until = clock::now().after(longest);
+        let began = clock::now();
+        let until = began.after(longest);
         let mut told = false;
         loop {
             match rig.session() {
                 Ok(_) => {
                     rig.redials = true;
+                    if told {
+                        waiting(&format!("let in after {} in line", seconds(clock::now().since(began))));
+                    }
                     return Ok(rig);
                 }
                 Err(error) if error.is_busy() && clock::now() < until => {
                     if !told {
-                        waiting(&format!("waiting in line: {error}"));
+                        let (who, longest) = (held_by(&error), seconds(longest));
+                        waiting(&format!(
+                            "waiting in line for {longest} at most: {} is busy{who}",
+                            rig.topology.target()
+                        ));
                         told = true;
                     }
                 }
@@ -353,6 +362,34 @@ impl Rig for LiveRig {
             ));
         }
         doubts
+    }
+}
+
+/// Who holds a busy server, as far as it says so. Its own words tell whoever does not wait what to do instead.
+fn held_by(error: &LabError) -> String {
+    match error {
+        LabError::Workload(WorkloadError::Control {
+            source: WireError::Refused { reason: Refusal::Busy { holder, since_s, limit }, .. },
+            ..
+        }) if !holder.is_empty() => {
+            let held = if *limit == 1 {
+                "its only session".to_owned()
+            } else {
+                format!("one of its {limit} sessions")
+            };
+            format!(", {} holds {held} since {since_s} s", printable(holder))
+        }
+        _ => String::new(),
+    }
+}
+
+/// A length of time in line: `7 s`, `10 min`.
+fn seconds(length: Duration) -> String {
+    let seconds = length.as_millis().div_ceil(1000);
+    if seconds >= 120 && seconds.is_multiple_of(60) {
+        format!("{} min", seconds / 60)
+    } else {
+        format!("{seconds} s")
     }
 }
 

@@ -117,6 +117,10 @@ pub fn run(plan: &Plan, rig: &mut dyn Rig, stop: &Stop, observer: &mut dyn Obser
     doubts.append(&mut experiment.doubts);
     let Experiment { runs, references, .. } = experiment;
 
+    // What the kernel delivers to itself passes no device but lo, whatever the address it has belongs to.
+    let local = doubts.iter().any(|doubt| doubt.id == DoubtId::SoftwareLoopback);
+    doubts.extend(references.first().filter(|_| !local).and_then(unequal_mtus));
+
     let (status, failure) = conclude(plan, &runs, outcome, restored);
     let comparisons = verdicts::comparisons(plan, &runs);
     doubts.extend(verdicts::doubts(plan, &runs));
@@ -135,6 +139,18 @@ pub fn run(plan: &Plan, rig: &mut dyn Rig, stop: &Stop, observer: &mut dyn Obser
         warnings: doubts,
         runs,
     }
+}
+
+/// A doubt where the interfaces on the path have different MTUs.
+fn unequal_mtus(hosts: &Environment) -> Option<Doubt> {
+    let fact = |facts: &Option<Facts>, name| facts.as_ref()?.get(name)?.value.clone();
+    let end = |facts| {
+        let device = fact(facts, "nic.name").map_or_else(String::new, |name| format!(" ({name})"));
+        Some((fact(facts, "nic.mtu")?, device))
+    };
+    let ((client, here), (server, there)) = (end(&hosts.client)?, end(&hosts.server)?);
+    let text = format!("the MTU is {client} at the client{here}, {server} at the server{there}");
+    (client != server).then(|| Doubt::new(DoubtId::MtuMismatch, text))
 }
 
 /// How the experiment came to its end.

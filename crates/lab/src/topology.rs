@@ -346,6 +346,7 @@ fn resolve(host: &str, port: u16, trust: &Trust, label: &str) -> Result<Vec<Dial
     let dials: Vec<Dial> = (host, port)
         .to_socket_addrs()
         .map_err(failed)?
+        .map(|addr| SocketAddr::new(addr.ip().to_canonical(), addr.port()))
         .map(|addr| Dial { addr, trust: trust.clone(), label: label.to_owned() })
         .collect();
     if dials.is_empty() {

@@ -69,6 +69,8 @@ pub(crate) fn grouped<'a>(plan: &Plan, runs: &'a [Run]) -> BTreeMap<(usize, Opti
 pub(crate) fn comparisons(plan: &Plan, runs: &[Run]) -> Vec<Comparison> {
     let Some(base) = plan.arms().first() else { return Vec::new() };
     let decide = plan.rules().decide;
+    // As it was said before the first run: for the null arm's smaller family too, or two numbers would be.
+    let (at_once, _) = pairs_to_decide(plan);
     let groups = grouped(plan, runs);
     let of = |cell: usize, arm: usize| groups.get(&(cell, Some(arm))).map_or(&[][..], Vec::as_slice);
     let mut all: Vec<((usize, usize, usize), Comparison)> = Vec::new();
@@ -84,7 +86,7 @@ pub(crate) fn comparisons(plan: &Plan, runs: &[Run]) -> Vec<Comparison> {
                 for (cell, planned) in plan.cells().iter().enumerate() {
                     let (base_runs, arm_runs) = (of(cell, 0), of(cell, arm));
                     places.push((cell, arm, position));
-                    family.push(decide.compare(&Pairs {
+                    let pairs = Pairs {
                         metric,
                         scope,
                         cell: &planned.levels,
@@ -93,11 +95,12 @@ pub(crate) fn comparisons(plan: &Plan, runs: &[Run]) -> Vec<Comparison> {
                         values: &pairs(base_runs, arm_runs, metric, scope),
                         base_failed: failures(base_runs, metric, scope),
                         arm_failed: failures(arm_runs, metric, scope),
-                    }));
+                    };
+                    family.push(decide.compare_among(&pairs, at_once));
                 }
             }
         }
-        compare::correct(&mut family);
+        compare::correct_as_planned(&mut family, at_once);
         all.extend(places.into_iter().zip(family));
     }
     all.sort_by_key(|(place, _)| *place);
@@ -232,7 +235,7 @@ fn repeated(doubts: &mut Vec<Doubt>, metric: Metric, values: &[f64], decide: &De
         doubts.push(Doubt::new(DoubtId::TwoModes, text));
     }
     if let Some(drift) = estimate::drift(values) {
-        let text = format!("{metric}{place} moved by {:+.1} % from the first run to the last", drift * 100.0);
+        let text = format!("{metric}{place} {drift} from the first run to the last");
         doubts.push(Doubt::new(DoubtId::Drift, text));
     }
     if let Some(cv) = Summary::of(values).and_then(|summary| summary.cv).filter(|cv| *cv > decide.max_spread)

@@ -41,6 +41,8 @@ doubts! {
     SoftwareLoopback = "software_loopback", "the route to the target is local, no NIC was measured: use an address of another host";
     /// A requested buffer was clamped.
     BufferClamped = "buffer_clamped", "raise net.core.rmem_max / wmem_max (TCP buffers set by hand), or leave the size to the kernel";
+    /// The interfaces of the two ends differ in what they send in one piece.
+    MtuMismatch = "mtu_mismatch", "the smaller MTU limits the segments, and where nobody on the way says so large packets are lost: give both ends the same";
     /// Flows were not all active throughout.
     Overlap = "overlap", "lengthen --time: on a busy machine an end may be woken late for the edges of a short window";
     /// Others kept the host busy.
@@ -101,6 +103,26 @@ doubts! {
     Interrupted = "interrupted", "numbers cover what had run until then";
     /// The two clocks could not be related closely enough.
     ClockOffset = "clock_offset", "the two windows may be shifted against each other: use a longer --time";
+}
+
+impl DoubtId {
+    /// The advice in a few words, where an option of the command line is most of it.
+    #[must_use]
+    pub fn remedy(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Unpinned | Self::ProbeShared | Self::TwoModes => "--pin",
+            Self::PacingCc => "--cc reno",
+            Self::Overlap | Self::ClockOffset | Self::FewSamples | Self::Dependence => "longer --time",
+            Self::ToolLimited => "larger --message, more --flows",
+            Self::CpuBound => "more --flows",
+            Self::Stalled => "--rate",
+            Self::Unanswered | Self::UdpLoss => "lower --rate",
+            Self::Fragmented => "smaller --message",
+            Self::Discarded | Self::ReceiveCopied => "--recv-with read",
+            Self::Spread => "--pin, longer --time",
+            _ => return None,
+        })
+    }
 }
 
 /// One doubt about a run or a comparison.

@@ -8,6 +8,8 @@
 //! All functions take values in the order in which they were measured, and expect finite ones, as
 //! [`Reading`](crate::Reading) has. The pairwise ones need n²/2 numbers of memory: n counts runs, not samples.
 
+use std::fmt;
+
 /// The chance at which the tests of this module fire on runs that have nothing wrong.
 ///
 /// They are looked at for every metric and cell; at the customary 5 % a report of twenty numbers would carry a doubt
@@ -100,21 +102,47 @@ pub fn two_modes(values: &[f64]) -> Option<TwoModes> {
     })
 }
 
-/// How far the runs moved from the first to the last, as a share of their median, where they did move.
+/// A movement of the runs with time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Drift {
+    /// The last is this share above the first; below, where it is negative, and then less than all of it.
+    By(f64),
+    /// Later runs are higher. Some are not positive, so the movement has a direction and is no share of anything.
+    Up,
+    /// Later runs are lower, likewise.
+    Down,
+}
+
+impl fmt::Display for Drift {
+    /// `rose by 9.5 %`, `fell by 41.0 %`, `rose`, `fell`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::By(share) if *share < 0.0 => write!(f, "fell by {:.1} %", -share * 100.0),
+            Self::By(share) => write!(f, "rose by {:.1} %", share * 100.0),
+            Self::Up => f.write_str("rose"),
+            Self::Down => f.write_str("fell"),
+        }
+    }
+}
+
+/// How the runs moved from the first to the last, where they did move.
 ///
 /// Whether: the Mann–Kendall test (Mann 1945, Kendall 1975), two-sided, with the variance corrected for ties and the
-/// statistic for continuity. How far: the Theil–Sen slope (Sen 1968). Both use ranks or medians only, so one wild run
-/// neither makes nor hides a drift. A step half way is found too, in 14 runs or more.
+/// statistic for continuity. How far: the Theil–Sen slope (Sen 1968) of the logarithms, as the ratio of its ends; a slope
+/// of the values themselves can fall by more than all there is. Both use ranks or medians only, so one wild run neither
+/// makes nor hides a drift. A step half way is found too, in 14 runs or more.
 #[must_use]
-pub fn drift(values: &[f64]) -> Option<f64> {
+pub fn drift(values: &[f64]) -> Option<Drift> {
     let median = Summary::of(values)?.median;
     let n = values.len() as f64;
+    let ratios = values.iter().all(|value| *value > 0.0);
     let mut score = 0i64;
     let mut slopes = Vec::with_capacity(values.len() * values.len().saturating_sub(1) / 2);
     for (i, earlier) in values.iter().enumerate() {
         for (distance, later) in values[i..].iter().enumerate().skip(1) {
             score += later.total_cmp(earlier) as i64;
-            slopes.push((later - earlier) / distance as f64);
+            let step = if ratios { (later / earlier).ln() } else { later - earlier };
+            slopes.push(step / distance as f64);
         }
     }
     let ordered = sorted(values);
@@ -125,8 +153,13 @@ pub fn drift(values: &[f64]) -> Option<f64> {
     if 2.0 * normal_below(-z) > DOUBT_LEVEL || median == 0.0 {
         return None;
     }
-    let moved = median_of_sorted(&sorted(&slopes)) * (n - 1.0) / median.abs();
-    (moved.abs() >= MATTERS).then_some(moved)
+    let moved = median_of_sorted(&sorted(&slopes)) * (n - 1.0);
+    if ratios {
+        let share = moved.exp_m1();
+        return (share.abs() >= MATTERS).then_some(Drift::By(share));
+    }
+    let way = if moved < 0.0 { Drift::Down } else { Drift::Up };
+    (moved.abs() >= MATTERS * median.abs()).then_some(way)
 }
 
 /// The lag-1 autocorrelation of the runs, where it is positive beyond chance.
@@ -206,13 +239,17 @@ mod tests {
     #[test]
     fn a_drift_is_told_with_its_size() {
         let rising: Vec<f64> = (0..11).map(|i| 100.0 + f64::from(i)).collect();
-        assert!((drift(&rising).unwrap() - 10.0 / 105.0).abs() < 1e-12);
+        let size = |runs: &[f64]| match drift(runs) {
+            Some(Drift::By(share)) => share,
+            other => panic!("{other:?}"),
+        };
+        assert!((size(&rising) - 0.1).abs() < 1e-3, "{}", size(&rising));
         let falling: Vec<f64> = rising.iter().rev().copied().collect();
-        assert_eq!(drift(&falling), drift(&rising).map(|moved| -moved));
+        assert!(((1.0 + size(&falling)) * (1.0 + size(&rising)) - 1.0).abs() < 1e-12, "there and back again");
 
         let mut stray = rising;
         stray[5] = 1e6;
-        assert!((drift(&stray).unwrap() - 10.0 / 105.0).abs() < 0.02, "one wild run does not make the slope");
+        assert!((size(&stray) - 0.1).abs() < 0.02, "one wild run does not make the slope");
 
         let step = |runs: usize| -> Vec<f64> {
             let waver = |i: usize| 1e-3 * [0.0, 2.0, 1.0][i % 3];
@@ -224,6 +261,20 @@ mod tests {
         for still in [&[][..], &[1.0], &[1.0, 2.0], &[2.0; 30], &[1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 2.0]] {
             assert_eq!(drift(still), None, "{still:?}");
         }
+    }
+
+    #[test]
+    fn nothing_falls_by_more_than_all_of_it() {
+        // A line through these falls by 134 % of their median.
+        let fading: Vec<f64> = (0..12).map(|i| 10.0 * (-0.18 * f64::from(i)).exp()).collect();
+        let Some(Drift::By(share)) = drift(&fading) else { panic!("it fades") };
+        assert!((share + 0.862).abs() < 1e-3, "{share}");
+        assert_eq!(drift(&fading).unwrap().to_string(), "fell by 86.2 %");
+
+        let counts: Vec<f64> = (0..12).map(|i| f64::from(12 - i) - 3.0).map(|left| left.max(0.0)).collect();
+        assert_eq!(drift(&counts).map(|moved| moved.to_string()).as_deref(), Some("fell"));
+        let grown: Vec<f64> = counts.iter().rev().copied().collect();
+        assert_eq!(drift(&grown), Some(Drift::Up));
     }
 
     #[test]

@@ -31,6 +31,9 @@ pub enum UnitError {
     /// Not a duration.
     #[error("'{0}' is not a duration: write the unit, as in 10s, 500ms or 2m")]
     Duration(String),
+    /// Not a duration, where a bare number is one too.
+    #[error("'{0}' is not a duration: write seconds as 10 or 0.5, or a unit, as in 10s, 500ms or 2m")]
+    Seconds(String),
     /// Not a percentage.
     #[error("'{0}' is not a percentage: write it as 1% or 0.5%")]
     Percent(String),
@@ -196,6 +199,13 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     Duration::try_from_secs_f64(count * scale).map_err(|_| bad())
 }
 
+/// Reads a duration as [`parse_duration`] does, and a bare number as seconds: the lengths that iperf3 and netperf take so.
+pub fn parse_seconds(text: &str) -> Result<Duration, UnitError> {
+    let bare = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let read = if bare { parse_duration(&format!("{text}s")) } else { parse_duration(text) };
+    read.map_err(|_| UnitError::Seconds(text.to_owned()))
+}
+
 /// Reads a percentage, `1%` or `0.5%`, as a fraction.
 pub fn parse_percent(text: &str) -> Result<f64, UnitError> {
     let bad = || UnitError::Percent(text.to_owned());
@@ -284,6 +294,23 @@ mod tests {
     }
 
     #[test]
+    fn a_length_without_a_unit_is_in_seconds() {
+        for (text, length) in [
+            ("10", Duration::from_secs(10)),
+            ("0.25", Duration::from_millis(250)),
+            ("0", Duration::ZERO),
+            ("10s", Duration::from_secs(10)),
+            ("500ms", Duration::from_millis(500)),
+            ("2m", Duration::from_mins(2)),
+        ] {
+            assert_eq!(parse_seconds(text), Ok(length), "{text}");
+        }
+        for text in ["", "s", ".", "1.2.3", "-1", "1e3", "inf", "10x", "10 s", "99999999999999999999"] {
+            assert_eq!(parse_seconds(text), Err(UnitError::Seconds(text.to_owned())), "{text}");
+        }
+    }
+
+    #[test]
     fn percentages_need_their_sign() {
         for (text, fraction) in [("1%", 0.01), ("0.5 %", 0.005), ("0%", 0.0), ("250%", 2.5)] {
             assert_eq!(parse_percent(text), Ok(fraction), "{text}");
@@ -325,6 +352,7 @@ mod tests {
         fn no_text_panics(text: String) {
             let _ = text.parse::<BitRate>();
             let _ = (text.parse::<ByteCount>(), parse_duration(&text), parse_percent(&text));
+            let _ = parse_seconds(&text);
         }
     }
 }

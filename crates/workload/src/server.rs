@@ -12,6 +12,7 @@
 //!            └ anything else ──▶ named in one event, closed
 //! ```
 
+mod line;
 mod porch;
 mod session;
 
@@ -29,6 +30,7 @@ use haul_stats::MonoNanos;
 use haul_wire::{DataHello, Key, Token};
 
 use crate::error::{Result, WorkloadError};
+use line::Line;
 use porch::Porch;
 
 /// The port of haul's control protocol.
@@ -57,6 +59,15 @@ pub enum ServeEvent {
     Opened {
         /// Who: user, host and address.
         client: String,
+        /// How long it had waited in line, where it had.
+        waited: Option<Duration>,
+    },
+    /// A client found no session free. Told once of a client that asks again and again.
+    Full {
+        /// Who.
+        client: String,
+        /// Who holds the sessions.
+        reason: String,
     },
     /// A run began.
     Run {
@@ -148,6 +159,7 @@ impl Holder {
 struct Shared {
     options: ServeOptions,
     holders: Mutex<Vec<Holder>>,
+    line: Mutex<Line>,
     strangers: Mutex<Strangers>,
     observe: Observe,
     stop: Stop,
@@ -164,6 +176,10 @@ struct Strangers {
 impl Shared {
     fn holders(&self) -> MutexGuard<'_, Vec<Holder>> {
         self.holders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tell(&self, event: &ServeEvent) {
@@ -237,8 +253,8 @@ impl Server {
 
     /// Serves until a stop is requested, then ends every session and puts every setting back.
     pub fn run(self, options: ServeOptions, stop: &Stop, observe: Observe) -> Result<()> {
-        let (holders, strangers, stop) = (Mutex::default(), Mutex::default(), stop.clone());
-        let shared = Arc::new(Shared { options, holders, strangers, observe, stop });
+        let (holders, line, strangers) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let shared = Arc::new(Shared { options, holders, line, strangers, observe, stop: stop.clone() });
         let mut porch = Porch::new(&shared, self.listener, self.datagrams)?;
         while shared.stop.requested().is_none() {
             porch.tend()?;

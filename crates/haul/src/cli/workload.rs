@@ -16,14 +16,17 @@ pub(crate) type Given<'a> = (&'static str, Option<&'a str>);
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Load")]
 pub(crate) struct CommonOptions {
-    /// Length of the measured window [default: 10s]: CPU figures of most kernels have 10 ms steps, so seconds, not milliseconds
-    #[arg(long, short = 't', value_parser = units::parse_duration)]
+    /// Length of the measured window, in seconds or with a unit, as 500ms or 2m [default: 10s]: CPU figures of most kernels
+    /// have 10 ms steps, so seconds, not milliseconds
+    #[arg(long, short = 't', value_parser = units::parse_seconds)]
     pub(crate) time: Option<Duration>,
-    /// Time before the window that does not count [default: 1s]: raise it where slow start or a long path takes longer
-    #[arg(long, value_parser = units::parse_duration)]
+    /// Time before the window that does not count, in seconds or with a unit [default: 1s]: raise it where slow start or a long
+    /// path takes longer
+    #[arg(long, value_name = "TIME", value_parser = units::parse_seconds)]
     pub(crate) warmup: Option<Duration>,
-    /// Also report each slice of the window: to see whether a rate is steady (not for statistics)
-    #[arg(long, value_parser = units::parse_duration)]
+    /// Also report each slice of the window, of so many seconds, or with a unit: to see whether a rate is steady (not for
+    /// statistics)
+    #[arg(long, value_name = "TIME", value_parser = units::parse_seconds)]
     pub(crate) interval: Option<Duration>,
     /// Use UDP instead of TCP
     #[arg(long)]

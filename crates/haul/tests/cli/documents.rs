@@ -50,7 +50,8 @@ fn what_was_asked_for_wrongly_exits_with_2_in_every_format_and_says_what_to_writ
     for (arguments, needle) in [
         (vec!["stream"], "TARGET"),
         (stream(&["--frobnicate"]), "--frobnicate"),
-        (vec!["stream", "lab", "-t", "10"], "write the unit"),
+        (vec!["stream", "lab", "-t", "10x"], "write seconds as 10"),
+        (stream(&["--busy-poll", "50"]), "write the unit"),
         (stream(&["--message", "12Q"]), "'12Q' is not a size"),
         (stream(&["--message", "0"]), "a message of 0 bytes"),
         (stream(&["--sndbuf", "64KB"]), "'64KB' is not a size"),

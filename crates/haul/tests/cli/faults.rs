@@ -172,11 +172,11 @@ fn torment(direction: &str) {
     while number < RUNS {
         wait_until("the next run", BOUND, || begun(&server) > number);
         number = begun(&server);
-        let shown = client.said().matches("Gbit/s").count();
+        let shown = client.said().matches("bit/s").count();
         // Two thirds of the window have passed, or one where this machine is slow to show it: there is a result to lose.
         // What of a stop reaches into the next run falls into its warm-up.
         wait_until("intervals of this run, or the next one", BOUND, || {
-            client.said().matches("Gbit/s").count() >= shown + 2 || begun(&server) > number || number == RUNS
+            client.said().matches("bit/s").count() >= shown + 2 || begun(&server) > number || number == RUNS
         });
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let part = random >> 33;

@@ -7,7 +7,7 @@ use haul_stats::{DoubtId, Metric, Scope, Value};
 use serde_json::Value as Json;
 
 use crate::process::{Home, Running, count, doubts, value, words};
-use crate::site::{Routed, Site, note};
+use crate::site::{Routed, Site, iproute, note};
 
 #[test]
 fn a_stream_both_ways_tells_the_ways_apart_and_counts_the_cost_once() {
@@ -54,6 +54,33 @@ fn a_run_by_amount_is_over_when_it_has_moved_it_and_fails_where_the_time_is_too_
     assert_eq!(document.runs[0].status, Status::Failed);
     let text = document.runs[0].failure.as_ref().map_or("", |failure| failure.text.as_str());
     assert!(text.contains("of 1099511627776 bytes") && text.contains("--time"), "{text}");
+}
+
+#[test]
+fn times_without_a_unit_are_seconds_as_in_other_tools() {
+    let site = Site::new();
+    let line = "stream lab --cc reno -t 1 --warmup 0.1 --interval 0.5";
+    let document = site.run(&words(&format!("{line} --format json"))).complete();
+    let requested = &document.options.requested;
+    assert_eq!((&requested["time_s"], &requested["warmup_s"]), (&1.0.into(), &0.1.into()), "{requested}");
+    assert_eq!(document.runs[0].intervals.len(), 2);
+    let help = site.run(&["stream", "--help"]).out;
+    assert!(help.contains("in seconds or with a unit, as 500ms"), "{help}");
+}
+
+#[test]
+fn slices_are_told_as_they_pass_in_a_unit_that_suits_the_rate_and_not_at_all_where_quiet() {
+    let site = Site::new();
+    let line = "stream lab --cc reno -t 600ms --warmup 100ms --interval 200ms --message 8K --rate 20M";
+    let told = site.run(&words(line));
+    assert_eq!(told.code, Some(0), "{told:?}");
+    assert!(told.err.contains(" Mbit/s") && !told.err.contains("Gbit/s"), "{}", told.err);
+    let table = told.out.split_once("\nintervals\n").expect("a table of them").1;
+    let rows = table.lines().skip(3).take_while(|line| !line.is_empty()).count();
+    assert_eq!(told.err.lines().count(), rows, "each of them, the last too: {} {}", told.err, told.out);
+    let quiet = site.run(&words(&format!("{line} -q")));
+    assert_eq!((quiet.code, quiet.err.as_str()), (Some(0), ""), "{quiet:?}");
+    assert!(quiet.out.contains("intervals"), "the result has them all the same: {}", quiet.out);
 }
 
 #[test]
@@ -113,10 +140,60 @@ fn a_client_in_line_is_served_when_its_turn_comes_and_not_before_it_has_said_wha
     assert!(failure.exit == 4 && failure.text.contains("busy"), "{}", failure.text);
     let mut waiting = site.client(&["stream", &target, "-t", "200ms", "--queue=30s", "--format", "json"]);
     waiting.says("waiting in line");
+    std::thread::sleep(Duration::from_millis(1_200));
+    let said = waiting.said();
+    assert!(said.contains("for 30 s at most") && said.contains("holds its only session"), "{said}");
+    assert!(!said.contains("try again"), "it does so itself: {said}");
     let short = site.run(&["stream", &target, "-t", "200ms", "--queue=1ms", "--format", "json"]);
     assert_eq!(short.code, Some(4), "{short:?}");
     holder.end().complete();
-    waiting.end().complete();
+    let waited = waiting.end();
+    waited.complete();
+    assert!(waited.err.contains("let in after"), "{}", waited.err);
+    // All who asked come from one user of one host: one line that they wait, and one that the first of them is let in.
+    let log = server.log();
+    let told = |what: &str| log.lines().filter(|line| line.contains(what)).count();
+    assert_eq!((told("this server is busy"), told("in line"), told("turned away")), (1, 1, 0), "{log}");
+}
+
+#[test]
+fn ends_whose_interfaces_have_different_mtus_are_doubted() {
+    let site = Site::new();
+    let server = site.serve(&[]);
+    let target = server.target();
+    let run =
+        || site.run(&["stream", &target, "-t", "200ms", "--warmup", "50ms", "--format", "json"]).complete();
+    assert!(run().warnings.iter().all(|doubt| doubt.id != DoubtId::MtuMismatch));
+    let device = haul_host::veth_lab::VethLab::SERVER_DEVICE;
+    site.lab.server.run(|| iproute("ip", &format!("link set {device} mtu 1400"))).unwrap();
+    let found = doubts(&run(), DoubtId::MtuMismatch);
+    let [text] = found.as_slice() else { panic!("{found:?}") };
+    assert!(text.contains("1500 at the client (haul-c)") && text.contains("1400 at the server"), "{text}");
+}
+
+#[test]
+fn an_address_of_ipv4_is_shown_as_one_wherever_it_is_shown() {
+    let site = Site::new();
+    let server = site.serve_as(site.there.haul(&["serve", "--listen", "[::]:0"]));
+    let target = format!("{}:{}", site.lab.server_addr, server.addr.port());
+    for line in
+        ["stream -t 300ms --warmup 50ms", "stream --udp --rate 10M -t 300ms --warmup 50ms", "crr -t 300ms"]
+    {
+        let mut arguments = words(line);
+        arguments.insert(1, &target);
+        let text = site.run(&arguments);
+        arguments.extend(["--format", "json"]);
+        let json = site.run(&arguments);
+        let document = json.complete();
+        for shown in [&text.out, &text.err, &json.out, &json.err] {
+            assert!(!shown.contains("::ffff:"), "{line}: {shown}");
+        }
+        if line.starts_with("stream -t") {
+            let socket = &document.runs[0].effective["server"]["socket"];
+            assert!(socket["peer"].as_str().is_some_and(|peer| peer.starts_with("198.18.")), "{socket}");
+        }
+    }
+    assert!(server.log().contains("(198.18.") && !server.log().contains("::ffff:"), "{}", server.log());
 }
 
 #[test]

@@ -37,9 +37,9 @@ pub struct SocketFacts {
     pub path_mtu: Option<u32>,
     /// Type of service or traffic class of the packets; `None` where it cannot be read.
     pub tos: Option<u8>,
-    /// This end's address.
+    /// This end's address; of IPv4 also where the socket is one of both.
     pub local: SocketAddr,
-    /// The other end's address.
+    /// The other end's address, likewise.
     pub peer: SocketAddr,
 }
 
@@ -91,8 +91,8 @@ impl SocketFacts {
             cc: None,
             nodelay: None,
             path_mtu: None,
-            local: address(options.local_addr().named("read the local address of", object)?)?,
-            peer,
+            local: canonical(address(options.local_addr().named("read the local address of", object)?)?),
+            peer: canonical(peer),
             tos: tos.ok().and_then(|tos| u8::try_from(tos).ok()),
         };
         if tcp {
@@ -124,6 +124,10 @@ impl SocketFacts {
 }
 
 /// Whether an IPv6 address stands for an IPv4 one.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
 fn is_mapped(address: SocketAddr) -> bool {
     matches!(address, SocketAddr::V6(address) if address.ip().to_ipv4_mapped().is_some())
 }

@@ -284,6 +284,20 @@ fn a_measurement_that_compares_nothing_sets_nothing() {
 }
 
 #[test]
+fn ends_of_different_mtus_are_doubted_and_those_that_tell_none_are_not() {
+    let host = |name: &str, mtu: Option<&str>| -> Option<Facts> {
+        let fact = |value: Option<&str>| Fact { value: value.map(str::to_owned), reason: None };
+        Some(Facts::from([("nic.name".to_owned(), fact(Some(name))), ("nic.mtu".to_owned(), fact(mtu))]))
+    };
+    let doubt = |client, server| unequal_mtus(&Environment { client, server }).map(|doubt| doubt.text);
+    let found = doubt(host("eth0", Some("9000")), host("ens3", Some("1500")));
+    assert_eq!(found.as_deref(), Some("the MTU is 9000 at the client (eth0), 1500 at the server (ens3)"));
+    assert_eq!(doubt(host("eth0", Some("1500")), host("ens3", Some("1500"))), None);
+    assert_eq!(doubt(host("eth0", Some("1500")), host("ens3", None)), None);
+    assert_eq!(doubt(host("eth0", Some("1500")), None), None);
+}
+
+#[test]
 fn a_clear_change_is_found_and_the_null_arm_shows_none() {
     let mut mock = Mock::new();
     let measured = measure(&plan_of(&["on:nic.tso=on", "off:nic.tso=off"], 10, true), &mut mock);

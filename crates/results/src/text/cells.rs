@@ -17,7 +17,7 @@ use super::number::{NONE, Number, Scale, grouped};
 use super::rows::{Row, headline, is_exchange, keys, legs, reading, rows, value};
 use super::table::{Align, Column, Table};
 use super::wrap::paragraph;
-use super::{Layout, cell_name, enumerate, foreign, plural, single};
+use super::{Layout, cell_name, enumerate, foreign, moved, plural, single};
 use crate::record::{Document, Kind, Run};
 
 /// A column: what it shows, and the first line of its heading.
@@ -132,6 +132,7 @@ pub(super) fn show(out: &mut String, document: &Document, layout: Layout) {
         let text = "part: of a run that was cut short; the numbers cover what had run";
         paragraph(out, "  ", text, 2, layout.columns());
     }
+    moved::show(out, &rows, layout);
     for (row, split) in rows.iter().zip(&split) {
         points(out, row, known_by, rows.len() == 1, *split, layout);
     }

@@ -17,7 +17,7 @@ const NAMES: usize = 30;
 const FEATURES: &str = "nic.feature.";
 
 /// Words of a report that are neither metrics nor doubts.
-const WORDS: [(&str, &str); 20] = [
+const WORDS: [(&str, &str); 23] = [
     ("client", "The end that drives the test."),
     ("server", "The end that runs 'haul serve'."),
     (
@@ -32,6 +32,16 @@ const WORDS: [(&str, &str); 20] = [
         "shared_host",
         "Client and server run on one kernel. Its CPU time is shown once, under 'both'; the ends are told apart by the \
          time of their threads.",
+    ),
+    (
+        "both",
+        "In a table: what the one kernel of a shared host spent on both ends together (see shared_host).",
+    ),
+    ("runs", "In a table: how many runs a row is the mean of, and of how many where some do not count."),
+    (
+        "change",
+        "In a comparison: how much more or less the arm has than the base. It comes from the pairs, not from the means \
+         beside it.",
     ),
     ("flow", "One data connection, or one pair of UDP addresses."),
     (
@@ -89,11 +99,39 @@ const WORDS: [(&str, &str); 20] = [
     ),
 ];
 
+/// What the columns of tables are called, and which metrics stand in them.
+const COLUMNS: [(&str, &[Metric]); 23] = [
+    ("packets", &[Metric::PacketRate]),
+    ("min", &[Metric::LatencyMin]),
+    ("mean", &[Metric::LatencyMean]),
+    ("p50", &[Metric::LatencyP50]),
+    ("p90", &[Metric::LatencyP90]),
+    ("p95", &[Metric::LatencyP95]),
+    ("p99", &[Metric::LatencyP99]),
+    ("p99.9", &[Metric::LatencyP99_9]),
+    ("p99.99", &[Metric::LatencyP99_99]),
+    ("max", &[Metric::LatencyMax]),
+    ("idle p50", &[Metric::ProbeIdleP50]),
+    ("idle p99", &[Metric::ProbeIdleP99]),
+    ("loaded p50", &[Metric::ProbeLoadedP50]),
+    ("loaded p99", &[Metric::ProbeLoadedP99]),
+    ("idle", &[Metric::ProbeIdleP50, Metric::ProbeIdleP99]),
+    ("loaded", &[Metric::ProbeLoadedP50, Metric::ProbeLoadedP99]),
+    ("CPU", &[Metric::CpuUtilization]),
+    ("demand", &[Metric::ServiceDemand, Metric::ServiceDemandTransaction]),
+    ("retrans", &[Metric::Retransmits]),
+    ("moved", &[Metric::BytesWindow]),
+    ("sent again", &[Metric::Retransmits, Metric::Resends]),
+    ("mapped", &[Metric::ReceiveMapped]),
+    ("copied", &[Metric::ZerocopyCopied]),
+];
+
 /// What `name` means; without a name, all names there are.
 pub fn explain(name: Option<&str>, layout: impl Into<Layout>) -> Result<String, ResultsError> {
     let layout = layout.into();
     let Some(name) = name else { return Ok(overview(layout)) };
-    let wanted = name.to_ascii_lowercase().replace([' ', '-'], "_");
+    let plain = |name: &str| name.to_ascii_lowercase().replace([' ', '-', '.'], "_");
+    let wanted = plain(name);
     let mut out = String::new();
     // A number and the doubt about it can have one name: both are meant.
     let mut entry = |title: &str, meaning: &str| {
@@ -109,6 +147,14 @@ pub fn explain(name: Option<&str>, layout: impl Into<Layout>) -> Result<String, 
         let title = format!("{} ({}; {})", facts.name, facts.unit, direction(facts.better));
         entry(&title, facts.meaning);
     }
+    if let Some((column, metrics)) = COLUMNS.iter().find(|(column, _)| plain(column) == wanted) {
+        let names: Vec<String> = metrics.iter().map(|metric| metric.facts().name.to_owned()).collect();
+        entry(column, &format!("In a table: {}.", super::enumerate(&names)));
+        for facts in metrics.iter().map(|metric| metric.facts()) {
+            let title = format!("{} ({}; {})", facts.name, facts.unit, direction(facts.better));
+            entry(&title, facts.meaning);
+        }
+    }
     if let Some(doubt) = DoubtId::ALL.iter().find(|doubt| doubt.name() == wanted) {
         entry(&format!("{} (a doubt about a result)", doubt.name()), doubt.advice());
     }
@@ -122,6 +168,7 @@ pub fn explain(name: Option<&str>, layout: impl Into<Layout>) -> Result<String, 
         .iter()
         .map(|metric| metric.facts().name)
         .chain(DoubtId::ALL.iter().map(|doubt| doubt.name()))
+        .chain(COLUMNS.iter().map(|(column, _)| *column))
         .chain(WORDS.iter().map(|(word, _)| *word));
     let near = known
         .map(|known| (strsim::jaro_winkler(known, &wanted), known))
@@ -147,6 +194,13 @@ fn overview(layout: Layout) -> String {
     for facts in Metric::ALL.iter().map(|metric| metric.facts()) {
         let lead = format!("  {:<width$}  {:<units$}  ", facts.name, facts.unit);
         paragraph(&mut out, &lead, direction(facts.better), lead.len(), layout.columns());
+    }
+    layout.heading(&mut out, "columns of tables that are called otherwise");
+    let width = COLUMNS.iter().map(|(column, _)| column.len()).max().unwrap_or(0);
+    for (column, metrics) in COLUMNS {
+        let names: Vec<String> = metrics.iter().map(|metric| metric.facts().name.to_owned()).collect();
+        let lead = format!("  {column:<width$}  ");
+        paragraph(&mut out, &lead, &names.join(", "), lead.len(), layout.columns());
     }
     layout.heading(&mut out, "doubts");
     let width = DoubtId::ALL.iter().map(|doubt| doubt.name().len()).max().unwrap_or(0);

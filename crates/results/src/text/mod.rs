@@ -13,6 +13,8 @@ mod compare;
 mod demo;
 mod explain;
 mod force;
+mod live;
+mod moved;
 mod number;
 mod rows;
 mod single;
@@ -27,6 +29,7 @@ use haul_stats::{BitRate, ByteCount, CellValue, Doubt, DoubtId, PerSecond};
 pub use compare::sentence;
 pub use demo::{Demonstration, demonstration};
 pub use explain::{explain, facts};
+pub use live::Slices;
 
 use crate::record::{Cell, Document, Kind, Run, Status};
 use wrap::{bound, clean, label, paragraph};
@@ -36,9 +39,6 @@ const LONGEST_NAME: usize = 40;
 
 /// Runs that share one reason are listed by number up to so many.
 const LISTED_RUNS: usize = 8;
-
-/// Different texts of one doubt shown; the others are counted.
-const LISTED_TEXTS: usize = 3;
 
 /// Columns of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -309,7 +309,8 @@ fn run_name(run: &Run) -> String {
     }
 }
 
-/// Every doubt once, with how often it was met, and what to do about it.
+/// Every doubt once, on a line where it fits, with how often it was met and the option that answers it. What else there is
+/// to do is told by [`explain()`]: a page of advice below the numbers hides which of them are in doubt.
 fn doubts(out: &mut String, document: &Document, layout: Layout) {
     /// What was seen first, in how many different forms, and in which runs.
     #[derive(Default)]
@@ -348,17 +349,29 @@ fn doubts(out: &mut String, document: &Document, layout: Layout) {
     layout.heading(out, "doubts");
     for id in order {
         let Some(Seen { texts, runs }) = seen.get(&id) else { continue };
-        let Some(first) = texts.first() else { continue };
-        let (listed, more) = texts.split_at(texts.len().min(LISTED_TEXTS));
-        let mut text = listed.iter().map(|doubt| doubt.text.as_str()).collect::<Vec<_>>().join("; ");
-        if !more.is_empty() {
-            let _ = write!(text, " (and {} more such)", more.len());
+        let lead = format!("  {}: ", id.name());
+        let remedy = id.remedy().map_or_else(String::new, |remedy| format!("-> {remedy}"));
+        let room = layout.columns().saturating_sub(lead.len() + remedy.len() + 1);
+        let (mut listed, mut text) = (0, String::new());
+        for doubt in texts {
+            let with = if listed == 0 { doubt.text.clone() } else { format!("{text}; {}", doubt.text) };
+            if listed > 0 && with.chars().count() > room {
+                break;
+            }
+            (listed, text) = (listed + 1, with);
+        }
+        if listed < texts.len() {
+            let _ = write!(text, " (and {} more such)", texts.len() - listed);
         } else if *runs > 1 {
             let _ = write!(text, " (in {runs} runs)");
         }
-        paragraph(out, &format!("  {}: ", id.name()), &text, 4, layout.columns());
-        paragraph(out, "    -> ", &first.advice, 7, layout.columns());
+        if !remedy.is_empty() {
+            let _ = write!(text, " {}", bound(&remedy));
+        }
+        paragraph(out, &lead, &text, 4, layout.columns());
     }
+    let text = "'haul explain NAME' says what to do about each.";
+    paragraph(out, "  ", text, 2, layout.columns());
 }
 
 /// The word for so many.

@@ -123,6 +123,9 @@ pub(crate) fn two_hosts(gbit: f64) -> Vec<Reading> {
         Reading::real(Metric::CpuUtilization, Scope::Receiver, 51.0 + gbit / 9.0, stat),
         Reading::real(Metric::ServiceDemand, Scope::Receiver, 9.2 / gbit, system),
         Reading::count(Metric::Retransmits, Scope::Sender, 3, "TCP_INFO"),
+        Reading::real(Metric::BytesWindow, Scope::Receiver, gbit * 1.25e9, "sum over the flows"),
+        Reading::real(Metric::Window, Scope::Receiver, 10.0021, "CLOCK_MONOTONIC"),
+        Reading::real(Metric::Rtt, Scope::Sender, 90.0 - gbit, "TCP_INFO"),
     ]
 }
 

@@ -64,6 +64,76 @@ fn one_run_on_a_shared_host_with_buffers_asked_for() {
 }
 
 #[test]
+fn the_copies_that_were_to_be_saved_are_told_below_the_table() {
+    let at = || cell(&[("message_bytes", 131_072), ("flows", 1)]);
+    let runs = [(53.2, 100.0, 12.5), (51.8, 98.2, 87.0)].into_iter().zip(0..).map(
+        |((gbit, copied, mapped), index)| {
+            let mut readings = two_hosts(gbit);
+            readings.push(Reading::real(Metric::ZerocopyCopied, Scope::Sender, copied, "notices"));
+            readings.push(Reading::real(
+                Metric::ReceiveMapped,
+                Scope::Receiver,
+                mapped,
+                "TCP_ZEROCOPY_RECEIVE",
+            ));
+            run(index, at(), readings)
+        },
+    );
+    let command = "haul stream HOST --send-with zerocopy --recv-with zerocopy --runs 2";
+    let shown = shown(&document(Kind::Stream, command, runs.collect()), 80);
+    for line in [
+        "each run: moved 64.75 to 66.50 GB in 10.00 s; 3 segments sent again, 0.04511 to 0.04633 per GB; RTT of the \
+         sender 36.80 to 38.20 µs",
+        "98.2 to 100.0 % of the sends were copied after all; 12.50 to 87.00 % of the bytes received were mapped",
+    ] {
+        let plain = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(plain.contains(line), "{line}\n{shown}");
+    }
+}
+
+#[test]
+fn doubts_stand_last_a_line_each_with_their_count() {
+    let mut document = sweep();
+    for (index, run) in document.runs.iter_mut().enumerate() {
+        let text = format!("{:.2} s of CPU time were stolen in a window of 10 s", 0.5 + index as f64);
+        run.warnings.push(Doubt::new(DoubtId::Steal, text));
+        run.warnings.push(Doubt::new(DoubtId::Unpinned, "worker threads of the client may move"));
+    }
+    let shown = shown(&document, 80);
+    let (_, doubts) = shown.split_once("\ndoubts\n").expect("doubts");
+    assert_eq!(
+        doubts,
+        "  steal: 0.50 s of CPU time were stolen in a window of 10 s (and 14 more such)\n  \
+         unpinned: worker threads of the client may move (in 15 runs) -> --pin\n  \
+         'haul explain NAME' says what to do about each.\n"
+    );
+}
+
+#[test]
+fn the_columns_of_tables_are_explained_by_the_metrics_in_them() {
+    for (name, metrics) in [
+        ("p50", &["latency_p50 ("][..]),
+        ("p99.9", &["latency_p99_9 ("]),
+        ("P99_9", &["latency_p99_9 ("]),
+        ("demand", &["service_demand (", "service_demand_transaction ("]),
+        ("CPU", &["cpu_utilization ("]),
+        ("retrans", &["retransmits ("]),
+        ("idle p50", &["probe_idle_p50 ("]),
+        ("max", &["latency_max ("]),
+        ("both", &["the one kernel of a shared host"]),
+    ] {
+        let shown = text::explain(Some(name), Width::PAGE).expect(name);
+        assert!(metrics.iter().all(|metric| shown.contains(metric)), "{name}: {shown}");
+    }
+    // What heads a column must not be a riddle: every word of the tables' headings is known.
+    let words =
+        ["throughput", "packets", "loss", "transactions", "latency", "CPU", "demand", "retrans", "runs"];
+    for word in words.into_iter().chain(["arm", "sender", "receiver", "client", "server", "both", "change"]) {
+        assert!(text::explain(Some(word), Width::PAGE).is_ok(), "{word}");
+    }
+}
+
+#[test]
 fn a_sweep_fits_the_page() {
     insta::assert_snapshot!(shown(&sweep(), 80));
 }

@@ -10,6 +10,13 @@ use super::{Comparison, Verdict, pairs_for};
 /// Sets `verdict_corrected` of every comparison from the whole family: all of one experiment that carry a verdict, the
 /// undecided included. Correcting again gives the same result.
 pub fn correct(comparisons: &mut [Comparison]) {
+    correct_as_planned(comparisons, 0);
+}
+
+/// The same, where so many comparisons were planned and some came to nothing. That changes no verdict; but how many pairs
+/// are needed is said as it was before the first run, and for all alike: Holm's later steps ask for fewer only once the
+/// first has been taken.
+pub fn correct_as_planned(comparisons: &mut [Comparison], planned: usize) {
     let mut family: Vec<&mut Comparison> = comparisons.iter_mut().filter(|c| c.verdict.is_some()).collect();
     family.sort_by(|a, b| a.p_value.unwrap_or(1.0).total_cmp(&b.p_value.unwrap_or(1.0)));
     let size = family.len();
@@ -21,7 +28,7 @@ pub fn correct(comparisons: &mut [Comparison]) {
         if standing {
             comparison.verdict_corrected = comparison.verdict;
         } else if comparison.verdict != Some(Verdict::Undecided) {
-            let needed = pairs_for(alpha);
+            let needed = pairs_for((1.0 - comparison.confidence) / size.max(planned) as f64);
             comparison.reason = Some(if comparison.base.n < needed {
                 format!("does not stand among {size} comparisons: at least {needed} pairs are needed")
             } else {

@@ -21,11 +21,11 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::estimate::{self, Summary};
+use crate::estimate::{self, Drift, Summary};
 use crate::reading::{Better, Cell, Metric, Scope};
 use crate::{Doubt, DoubtId};
 
-pub use family::correct;
+pub use family::{correct, correct_as_planned};
 use signed_rank::SignedRank;
 use verdict::Effects;
 
@@ -187,6 +187,13 @@ impl Decide {
     /// Compares the arm with the base. A pair that holds a value that is not finite counts as failed on both sides.
     #[must_use]
     pub fn compare(&self, pairs: &Pairs<'_>) -> Comparison {
+        self.compare_among(pairs, 1)
+    }
+
+    /// The same for one of a family of so many comparisons ([`correct_as_planned`]): how many pairs would decide is said
+    /// for the family, because only what stands in it counts.
+    #[must_use]
+    pub fn compare_among(&self, pairs: &Pairs<'_>, family: usize) -> Comparison {
         let (usable, lost): (Vec<_>, Vec<_>) =
             pairs.values.iter().partition(|(base, arm)| base.is_finite() && arm.is_finite());
         let (base, arm) = usable.iter().copied().unzip();
@@ -200,8 +207,8 @@ impl Decide {
         let interval = ranked.map(|(_, interval)| interval);
 
         let facts = pairs.metric.facts();
-        let finding =
-            (facts.better != Better::Neither).then(|| self.judge(facts.better, &sides, &effects, ranked));
+        let judged = facts.better != Better::Neither;
+        let finding = judged.then(|| self.judge(facts.better, &sides, &effects, ranked, family.max(1)));
         let verdict = finding.as_ref().map(|finding| finding.verdict);
         let p_value = finding.as_ref().and_then(|finding| finding.p_value);
         let no_percentage = || "a count that is often 0 has no percentage".to_owned();
@@ -252,11 +259,10 @@ impl Decide {
                 doubt(DoubtId::TwoModes, text);
             }
         }
-        if let Some(moved) = drift_of_both(sides) {
-            let pct = moved * 100.0;
+        if let Some(drift) = drift_of_both(sides) {
             doubt(
                 DoubtId::Drift,
-                format!("from the first to the last, the runs of both arms moved by {pct:+.1} %"),
+                format!("the {metric} of both arms {drift} from the first run to the last"),
             );
         }
         if let Some(r) = estimate::autocorrelation(effects.values()) {
@@ -270,7 +276,7 @@ impl Decide {
 }
 
 /// The drift of all runs, each relative to its arm: twice as many runs show more than those of one arm.
-fn drift_of_both(sides: &[Side<'_>; 2]) -> Option<f64> {
+fn drift_of_both(sides: &[Side<'_>; 2]) -> Option<Drift> {
     let median = |side: &Side<'_>| side.summary.map(|summary| summary.median).filter(|median| *median != 0.0);
     let [base, arm] = sides;
     let (base_median, arm_median) = (median(base)?, median(arm)?);

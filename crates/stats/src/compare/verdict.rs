@@ -6,7 +6,7 @@
 //! work with.
 
 use super::signed_rank::SignedRank;
-use super::{Better, Decide, Side, Verdict, min_pairs};
+use super::{Better, Decide, Side, Verdict, pairs_for};
 
 /// ((z₀.₉₇₅ + z₀.₈) / z₀.₉₇₅)²: pairs for an interval that decides in four of five repetitions, relative to pairs for
 /// one whose expected end just reaches the bound.
@@ -115,14 +115,16 @@ enum Claim {
 }
 
 impl Decide {
-    /// The verdict on `effects`; `ranked` is `None` where they are too few for an interval.
+    /// The verdict on `effects`, one of `family`; `ranked` is `None` where they are too few for an interval.
     pub(super) fn judge(
         &self,
         better: Better,
         sides: &[Side<'_>; 2],
         effects: &Effects,
         ranked: Option<(&SignedRank, [f64; 2])>,
+        family: usize,
     ) -> Finding {
+        let needed = pairs_for((1.0 - self.confidence) / family as f64);
         let withheld = |reason| Finding::undecided(None, reason);
         if let Some(side) = sides.iter().find(|side| side.failed_beyond(self.max_failed)) {
             let (failed, attempted, limit) = (side.failed, side.attempted(), percent(self.max_failed));
@@ -132,10 +134,10 @@ impl Decide {
             ));
         }
         let Some((ranks, interval)) = ranked else {
-            let (n, confidence, needed) =
-                (effects.values.len(), percent(self.confidence), min_pairs(self.confidence));
+            let (n, confidence) = (effects.values.len(), percent(self.confidence));
+            let what = if family > 1 { format!(" {family} comparisons") } else { String::new() };
             return withheld(format!(
-                "n = {n} cannot decide at {confidence}: at least {needed} pairs are needed"
+                "n = {n} cannot decide{what} at {confidence}: at least {needed} pairs are needed"
             ));
         };
         for side in sides {
@@ -156,7 +158,8 @@ impl Decide {
         let (claim, one_sided) = if same < difference.1 { (Claim::Same, same) } else { difference };
         let p_value = (2.0 * one_sided).min(1.0);
         if p_value > 1.0 - self.confidence {
-            return Finding::undecided(Some(p_value), self.what_is_open(effects, ranks.estimate(), interval));
+            let open = self.what_is_open(effects, ranks.estimate(), interval, needed);
+            return Finding::undecided(Some(p_value), open);
         }
         if claim == Claim::Same {
             return Finding::decided(Verdict::Equivalent, p_value);
@@ -174,8 +177,8 @@ impl Decide {
     }
 
     /// Says what the interval leaves open, and how many pairs would close it if the estimate holds: the half-width
-    /// shrinks as 1/√n.
-    fn what_is_open(&self, effects: &Effects, estimate: f64, [low, high]: [f64; 2]) -> String {
+    /// shrinks as 1/√n. Fewer than `needed` decide nothing.
+    fn what_is_open(&self, effects: &Effects, estimate: f64, [low, high]: [f64; 2], needed: usize) -> String {
         let (Some(low_pct), Some(high_pct)) = (effects.pct(low), effects.pct(high)) else {
             return "the interval of the differences contains no change, and of counts that are often 0 there is no \
                     percentage"
@@ -190,6 +193,7 @@ impl Decide {
             ((high - estimate).max(estimate - low), (up - estimate).min(estimate - down))
         };
         let pairs = (effects.values.len() as f64 * PAIRS_FOR_POWER * (half_width / distance).powi(2)).ceil();
+        let pairs = pairs.max(needed as f64);
         let outlook = if pairs <= MOST_PAIRS {
             format!("about {pairs:.0} pairs would decide if the estimate holds")
         } else {

@@ -115,7 +115,8 @@ impl<'a> Porch<'a> {
     fn accept(&mut self) {
         for _ in 0..BATCH {
             let (stream, from) = match self.listener.accept() {
-                Ok(accepted) => accepted,
+                // What speaks IPv4 to a listener of both is known by its address of IPv4.
+                Ok((stream, from)) => (stream, SocketAddr::new(from.ip().to_canonical(), from.port())),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error)
                     if matches!(

@@ -98,11 +98,8 @@ fn admit<'a>(
         }
         _ => return Ok(None),
     };
-    let who = match (user.as_str(), host.as_str()) {
-        ("", "") => from.to_string(),
-        ("", host) => format!("{host} ({from})"),
-        (user, host) => format!("{user}@{host} ({from})"),
-    };
+    let name = if user.is_empty() { host } else { format!("{user}@{host}") };
+    let who = if name.is_empty() { from.to_string() } else { format!("{name} ({from})") };
     let limit = shared.options.max_sessions;
     let mut holders = shared.holders();
     if holders.len() >= limit as usize {
@@ -110,15 +107,14 @@ fn admit<'a>(
         let (holder, since_s) =
             oldest.map_or((String::new(), 0), |it| (it.who.clone(), seconds_since(it.since)));
         drop(holders);
-        let text = format!(
-            "it is busy: {holder} holds {} since {since_s} s; try again later, or raise --sessions there",
-            if limit == 1 { "its only session".to_owned() } else { format!("one of its {limit} sessions") }
-        );
-        talk.send(&Message::Refused {
-            reason: Refusal::Busy { holder, since_s, limit },
-            text: text.clone(),
-        })?;
-        shared.turn_away(from, text);
+        let held =
+            if limit == 1 { "its only session".to_owned() } else { format!("one of its {limit} sessions") };
+        let held = format!("{holder} holds {held} since {since_s} s");
+        let text = format!("it is busy: {held}; try again later, or raise --sessions there");
+        talk.send(&Message::Refused { reason: Refusal::Busy { holder, since_s, limit }, text })?;
+        if shared.line().refused(&name, from, clock::now()) {
+            shared.note(Some(ServeEvent::Full { client: who, reason: held }));
+        }
         return Ok(None);
     }
     let token = fresh_token()?;
@@ -141,7 +137,8 @@ fn admit<'a>(
     })?;
     talk.watch(session.bell.as_fd())?;
     talk.watch(shared.stop.as_fd())?;
-    shared.tell(&ServeEvent::Opened { client: session.who.clone() });
+    let waited = shared.line().admitted(&name, from, since);
+    shared.tell(&ServeEvent::Opened { client: session.who.clone(), waited });
     Ok(Some(session))
 }
 
