@@ -229,6 +229,8 @@ metrics! {
     Overlap = "overlap", "%", Higher, "Share of the receiver's window that is also the sender's, with every flow under way.";
     /// Smoothed round trip time.
     Rtt = "rtt", "us", Neither, "The kernel's smoothed round trip time at the end of the window, mean over the flows.";
+    /// Congestion window.
+    Cwnd = "cwnd", "segments", Neither, "The sender's congestion window at the end of the window, in segments of the connection's own size, mean over the flows.";
     /// Share of the busy time limited by the peer's window.
     RwndLimited = "rwnd_limited", "%", Neither, "Share of the flow's busy time in which the receiver's window held the sender back (TCP_INFO, over the flow's life, mean over the flows).";
     /// Share of the busy time limited by the send buffer.

@@ -288,6 +288,7 @@ fn tcp_info(readings: &mut Vec<Reading>, sender: &EndReport) {
     };
     for (metric, value) in [
         (Metric::Rtt, mean(&|tcp| tcp.rtt_us.map(|rtt| rtt as f64))),
+        (Metric::Cwnd, mean(&|tcp| tcp.cwnd.map(|cwnd| cwnd as f64))),
         (Metric::RwndLimited, mean(&|tcp| share(tcp.rwnd_limited_us, tcp.busy_us))),
         (Metric::SndbufLimited, mean(&|tcp| share(tcp.sndbuf_limited_us, tcp.busy_us))),
     ] {

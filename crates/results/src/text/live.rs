@@ -64,6 +64,9 @@ impl Slices {
         if let Some(count) = slice.retransmits {
             let _ = write!(line, "  {count} sent again");
         }
+        if let Some(count) = slice.lost {
+            let _ = write!(line, "  {count} lost");
+        }
         let way = slice.direction.as_deref().filter(|_| self.two_ways).map(|way| match way {
             "receive" => whose(Metric::Throughput, Scope::Client),
             _ => whose(Metric::Throughput, Scope::Server),
@@ -89,6 +92,8 @@ mod tests {
             transactions: None,
             transactions_per_second: transactions,
             retransmits: None,
+            packets: None,
+            lost: None,
         }
     }
 
@@ -134,6 +139,8 @@ mod tests {
         );
         let back = Interval { direction: Some("receive".to_owned()), ..both };
         assert!(slices.line(&back).unwrap().ends_with("to client"));
+        let lossy = Interval { lost: Some(12), ..slice(0.0, Some(1e9), None) };
+        assert_eq!(Slices::new(false).line(&lossy).as_deref(), Some("    0.50 s      1.000 Gbit/s  12 lost"));
         let rate = Slices::new(false).line(&slice(0.0, None, Some(81_234.5)));
         assert_eq!(rate.as_deref(), Some("    0.50 s      81.23 k/s of transactions"));
     }

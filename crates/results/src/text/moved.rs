@@ -52,6 +52,9 @@ pub(super) fn show(out: &mut String, rows: &[Row], layout: Layout) {
     if let Some(rtt) = range("us", &each(&at(Metric::Rtt, Scope::Sender))) {
         parts.push(format!("RTT of the sender {rtt}"));
     }
+    if let Some(cwnd) = range("segments", &each(&at(Metric::Cwnd, Scope::Sender))) {
+        parts.push(format!("its congestion window {cwnd}"));
+    }
     listed(out, if runs.len() > 1 { "each run: " } else { "" }, &parts, layout);
 
     // The copies that were to be saved.
