@@ -40,24 +40,18 @@ pub fn current_tid() -> Tid {
 /// A descriptor that is kept stays open until both tables let go of it: let the one who called last do that in a thread that
 /// has the process's table. What this thread opens from now on is nobody else's.
 ///
-/// False where the kernel is older than 5.9: the table stays shared, and all is as if this had not been called.
-pub fn own_descriptors<'fd>(keep: impl IntoIterator<Item = BorrowedFd<'fd>>) -> Result<bool> {
+/// False where the kernel does not do it (before Linux 5.9, or by a profile that forbids it): the table stays shared, and all is
+/// as if this had not been called.
+pub fn own_descriptors<'fd>(keep: impl IntoIterator<Item = BorrowedFd<'fd>>) -> bool {
     let standard = [0, 1, 2];
     let keep = keep.into_iter().map(|fd| fd.as_raw_fd().cast_unsigned());
     let mut keep: Vec<u32> = keep.chain(standard).collect();
     keep.sort_unstable();
     keep.dedup();
     let ends = keep.iter().skip(1).map(|&kept| kept - 1).chain([u32::MAX]);
-    for (first, last) in keep.iter().map(|&kept| kept + 1).zip(ends).filter(|(first, last)| first <= last) {
-        match sys::keep_without(first, last) {
-            Ok(()) => {}
-            Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => return Ok(false),
-            Err(error) => {
-                return Err(error).named("leave behind", || format!("descriptors {first} to {last}"));
-            }
-        }
-    }
-    Ok(true)
+    let between = keep.iter().map(|&kept| kept + 1).zip(ends);
+    // The first of them separates the tables, and what closes one range closes any.
+    between.filter(|(first, last)| first <= last).all(|(first, last)| sys::keep_without(first, last).is_ok())
 }
 
 /// CPU time one thread has used since it started.
@@ -232,6 +226,12 @@ pub fn numa_nodes() -> Option<usize> {
     Some(list.cpus().len())
 }
 
+/// Keeps signals away from the calling thread: whoever handles one may do so by a descriptor that this thread does not have, or
+/// in the middle of what is measured. What its own instructions raise still reaches it.
+pub fn leave_signals_to_others() -> Result<()> {
+    sys::block_signals().named("block the signals of", || "this thread".into())
+}
+
 /// Lets the timed waits of the calling thread end at their instant: the kernel otherwise adds up to 50 µs to each, to
 /// end several at once.
 pub fn wake_exactly() -> Result<()> {
@@ -260,7 +260,7 @@ mod tests {
         let number = left.as_raw_fd();
         std::thread::scope(|scope| {
             let worker = scope.spawn(|| {
-                assert!(own_descriptors([kept.as_fd()]).expect("a kernel that can"), "Linux 5.9");
+                assert!(own_descriptors([kept.as_fd()]), "Linux 5.9");
                 let open = fs::read_dir("/proc/thread-self/fd").expect("proc").count();
                 kept.write_all(b"kept").expect("what is kept works");
                 let gone = fs::read_link(format!("/proc/thread-self/fd/{number}"));

@@ -230,7 +230,10 @@ impl fmt::Display for Foreign {
             Self::Silence => f.write_str(
                 "silence (a netserver, an iperf2 or a stopped process accepts a connection and says nothing)",
             ),
-            Self::Hangup => f.write_str("a connection that was closed before a word was said"),
+            Self::Hangup => f.write_str(
+                "a connection that was closed before a word was said (as by a haul server that has no descriptors left, or \
+                 was just stopped: its log says why)",
+            ),
             Self::CutShort { bytes } => write!(f, "a haul hello that broke off after {bytes} bytes"),
             Self::Http => f.write_str("HTTP"),
             Self::Tls => f.write_str("TLS"),

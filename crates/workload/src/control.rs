@@ -28,6 +28,13 @@ const WATCHED: usize = 5;
 /// repeats that it is alive must not hold us beyond all of them.
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 
+/// Reads in a row of one pump: a peer that never stops talking must keep nobody from the clock, or from a stop.
+const READS: u32 = 16;
+
+/// What waits to be sent from which on nothing more is read: a peer that asks and does not listen fills its own buffers, not
+/// ours. No report is that long.
+const MOST_UNSENT: usize = 16 << 20;
+
 /// How often a wait looks whether the user wants it to end.
 const STOP_LOOK: Duration = Duration::from_millis(50);
 
@@ -53,7 +60,7 @@ pub(crate) struct Conversation<R: Role> {
     /// The other end, as error texts name it.
     peer: String,
     epoll: Epoll,
-    writing: bool,
+    interest: Interest,
     established: bool,
     events: VecDeque<Message>,
     failed: bool,
@@ -82,7 +89,7 @@ impl<R: Role> Conversation<R> {
             session,
             peer,
             epoll,
-            writing: false,
+            interest: Interest::READ,
             established: false,
             events: VecDeque::new(),
             failed: false,
@@ -146,7 +153,7 @@ impl<R: Role> Conversation<R> {
             clock::sleep_until(until);
         }
         let readable = self.epoll.wait(wait)?.filter(|event| event.token == 0).any(|event| event.readable);
-        if readable {
+        if readable && self.session.output().len() < MOST_UNSENT {
             self.read()?;
         }
         let ticked = self.session.tick(wire_now());
@@ -217,7 +224,7 @@ impl<R: Role> Conversation<R> {
 
     fn read(&mut self) -> Result<()> {
         let mut buffer = [0; 16 << 10];
-        loop {
+        for _ in 0..READS {
             match self.socket.read(&mut buffer) {
                 Ok(0) => return self.hear_the_end(),
                 // Who closes without having read our hello resets the connection: to us it is the same.
@@ -237,6 +244,7 @@ impl<R: Role> Conversation<R> {
                 Err(error) => return Err(self.lost(&error)),
             }
         }
+        Ok(())
     }
 
     fn hear_the_end(&mut self) -> Result<()> {
@@ -263,11 +271,14 @@ impl<R: Role> Conversation<R> {
                 Err(error) => return Err(self.lost(&error)),
             }
         }
-        let writing = !self.session.output().is_empty();
-        if writing != self.writing {
-            let interest = if writing { Interest::READ | Interest::WRITE } else { Interest::READ };
+        let interest = match self.session.output().len() {
+            0 => Interest::READ,
+            unsent if unsent < MOST_UNSENT => Interest::READ | Interest::WRITE,
+            _ => Interest::WRITE,
+        };
+        if interest != self.interest {
             self.epoll.modify(self.socket.as_fd(), 0, interest)?;
-            self.writing = writing;
+            self.interest = interest;
         }
         Ok(())
     }

@@ -180,7 +180,7 @@ impl End {
         if self.by_amount {
             // The window opens with the first byte, which none of our threads may be awake in time to see.
             self.ledger.open();
-            self.opening = Some(self.edge());
+            self.opening = Some(self.edge(self.retransmits()));
             self.recorder = Some(Recorder::from_the_start(at, self.window, self.interval, flows));
         } else {
             let recorder = Recorder::new(at, self.warmup, self.window, self.interval, flows, self.datagram);
@@ -240,9 +240,10 @@ impl End {
         {
             self.engine.units(&mut self.units);
             // TCP_INFO takes the socket's lock: with intervals it is read at each look, otherwise at the edges only.
-            let retransmits = (self.role != Role::Receiver && self.interval.is_some())
-                .then(|| retransmits(&self.engine).into_iter().sum::<Option<u64>>())
-                .flatten();
+            // An edge takes what its look has read, or the intervals would not add up to the window.
+            let again = self.interval.is_some().then(|| retransmits_of(self.role, &self.engine));
+            let sum = again.as_ref().filter(|again| !again.is_empty());
+            let retransmits = sum.and_then(|again| again.iter().copied().sum());
             let beside = Beside { retransmits, missing: self.interval.and_then(|_| self.ledger.missing()) };
             // Woken so late that the flows had ended meanwhile: what follows their end is not part of the window.
             let over = |ended: &MonoNanos| self.by_amount || *ended >= recorder.closes();
@@ -255,11 +256,11 @@ impl End {
             interval = seen.interval;
             if seen.opened {
                 self.ledger.open();
-                self.opening = Some(self.edge());
+                self.opening = Some(self.edge(again.clone().unwrap_or_else(|| self.retransmits())));
             }
             if seen.closed {
                 self.ledger.close();
-                self.closing = Some(self.edge());
+                self.closing = Some(self.edge(again.unwrap_or_else(|| self.retransmits())));
                 self.note_sockets();
                 self.stop_at = Some(now.after(if cut { Duration::ZERO } else { overrun(self.window) }));
                 self.drain_until = Some(now.after(DRAIN_LIMIT));
@@ -296,12 +297,13 @@ impl End {
         }
     }
 
-    fn edge(&self) -> Edge {
-        Edge {
-            host: HostCpu::read(),
-            threads: self.engine.workers().map(|worker| thread::cpu_time(worker.tid)).collect(),
-            retransmits: if self.role == Role::Receiver { Vec::new() } else { retransmits(&self.engine) },
-        }
+    fn edge(&self, retransmits: Vec<Option<u64>>) -> Edge {
+        let threads = self.engine.workers().map(|worker| thread::cpu_time(worker.tid)).collect();
+        Edge { host: HostCpu::read(), threads, retransmits }
+    }
+
+    fn retransmits(&self) -> Vec<Option<u64>> {
+        retransmits_of(self.role, &self.engine)
     }
 
     fn note_sockets(&mut self) {
@@ -357,7 +359,9 @@ impl End {
             .collect();
         for end in self.engine.ends() {
             let flow = &mut flows[end.index];
-            flow.fault = self.fault(end.at, end.error.as_ref(), recorder.closes());
+            // A window that nothing cut but the end of its flows was to be longer.
+            let closes = if self.interrupted { recorder.closes() } else { recorder.planned() };
+            flow.fault = self.fault(end.at, end.error.as_ref(), closes);
             flow.last = flow.last.map(|last| last.min(end.at));
         }
         let (cpu, cpu_reason) = match (self.opening.as_ref(), self.closing.as_ref()) {
@@ -473,7 +477,11 @@ fn node_of(cpus: &CpuList) -> Option<u32> {
     nodes.all(|node| node == Some(first)).then_some(first)
 }
 
-fn retransmits(engine: &Engine) -> Vec<Option<u64>> {
+/// Segments sent again by each flow so far; nothing where this end sends none.
+fn retransmits_of(role: Role, engine: &Engine) -> Vec<Option<u64>> {
+    if role == Role::Receiver {
+        return Vec::new();
+    }
     engine
         .sockets()
         .iter()

@@ -359,7 +359,7 @@ impl Engine {
                     let made = begin(cpu.as_ref()).and_then(|()| {
                         if W::OWN_TABLE {
                             let keep = keep.iter().map(|kept| kept.as_fd());
-                            thread::own_descriptors(keep.chain([bell.as_fd()]))?;
+                            thread::own_descriptors(keep.chain([bell.as_fd()]));
                         }
                         shares
                             .into_iter()
@@ -465,11 +465,12 @@ impl Drop for Engine {
     }
 }
 
-/// Places the calling worker, and has it woken on time.
+/// Places the calling worker, leaves it alone, and has it woken on time.
 fn begin(cpu: Option<&CpuList>) -> Result<()> {
     if let Some(cpu) = cpu {
         thread::pin_current(cpu)?;
     }
+    thread::leave_signals_to_others()?;
     // A pace or a schedule is slept through, and up to 50 µs later would be another one.
     Ok(thread::wake_exactly()?)
 }

@@ -74,6 +74,8 @@ pub(crate) struct Recorder {
     phase: Phase,
     opens: MonoNanos,
     closes: MonoNanos,
+    /// When it would close if nothing cut it.
+    planned: MonoNanos,
     slice: Duration,
     next_slice: MonoNanos,
     interval: Option<Duration>,
@@ -100,6 +102,7 @@ impl Recorder {
             phase: Phase::WarmUp,
             opens,
             closes: opens.after(window),
+            planned: opens.after(window),
             slice: (window / SLICES).max(MIN_SLICE),
             next_slice: opens,
             interval,
@@ -245,6 +248,11 @@ impl Recorder {
     /// When the window is to close.
     pub(crate) fn closes(&self) -> MonoNanos {
         self.closes
+    }
+
+    /// When it was to close before anything cut it.
+    pub(crate) fn planned(&self) -> MonoNanos {
+        self.planned
     }
 
     /// Whether the window has closed.

@@ -82,6 +82,26 @@ pub(crate) fn pin(cpus: impl Iterator<Item = u32>) -> io::Result<()> {
     check(unsafe { libc::sched_setaffinity(0, size_of_val(&words), words.as_ptr().cast()) }).map(drop)
 }
 
+/// Keeps signals away from the calling thread, but those that its own instructions raise.
+pub(crate) fn block_signals() -> io::Result<()> {
+    const OWN: [libc::c_int; 7] =
+        [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGSYS, libc::SIGTRAP, libc::SIGABRT];
+    let mut set = std::mem::MaybeUninit::uninit();
+    // SAFETY: the call makes a set of the memory it is given.
+    unsafe { libc::sigfillset(set.as_mut_ptr()) };
+    // SAFETY: it has just been made.
+    let mut set = unsafe { set.assume_init() };
+    for signal in OWN {
+        // SAFETY: `set` is a set, and every one of these is a signal.
+        unsafe { libc::sigdelset(&raw mut set, signal) };
+    }
+    // SAFETY: the call reads `set`, which outlives it, and writes no other.
+    match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
 /// The CPUs the calling thread may run on.
 pub(crate) fn affinity() -> io::Result<Vec<u32>> {
     let mut words = [0_u64; CPU_WORDS];

@@ -216,9 +216,10 @@ fn what_is_missing(spec: &RunSpec, exchange: &ExchangeReport) -> Vec<Reading> {
         Some(stall) => Reading::real(Metric::LongestStall, Scope::Client, stall.as_secs_f64() * 1e6, source),
         None => Reading::absent(Metric::LongestStall, Scope::Client, source, "the window never opened"),
     }];
-    let source = if spec.pace.is_some() { "due less complete" } else { "begun less complete" };
-    // What a closed loop has under way when the window closes is not late: a request of each flow always is.
-    if spec.pace.is_some() || spec.transport == Transport::Udp {
+    // What a closed loop has under way when the window closes is not late: a request of each flow always is. What UDP lost of it
+    // shows in what was sent again.
+    if spec.pace.is_some() {
+        let source = "due less complete";
         readings.push(Reading::count(Metric::Unanswered, Scope::Client, exchange.unanswered, source));
     }
     if spec.transport == Transport::Udp {

@@ -6,7 +6,7 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use haul_host::socket::{self, MemoryFile, Pipe};
 use haul_stats::ByteCount;
@@ -24,18 +24,18 @@ const APART: u64 = 5 << 20;
 /// The file that flows with this payload send: made once and kept until the last flow of it ends, because filling it
 /// takes tens of milliseconds.
 fn file_of(payload: Payload, message: ByteCount) -> Result<Arc<MemoryFile>> {
-    static LATEST: Mutex<Option<Arc<MemoryFile>>> = Mutex::new(None);
+    static LATEST: Mutex<Weak<MemoryFile>> = Mutex::new(Weak::new());
     let span = match payload {
         Payload::Repeat => message,
         Payload::Stamped | Payload::Fresh => ByteCount(FRESH_SPAN as u64),
     };
     let mut latest = LATEST.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(file) = latest.as_ref().filter(|file| file.len() == span.0) {
-        return Ok(Arc::clone(file));
+    if let Some(file) = latest.upgrade().filter(|file| file.len() == span.0) {
+        return Ok(file);
     }
     let mut noise = SmallRng::seed_from_u64(PAYLOAD_SEED);
     let file = Arc::new(MemoryFile::new(span, |piece| noise.fill(piece))?);
-    *latest = Some(Arc::clone(&file));
+    *latest = Arc::downgrade(&file);
     Ok(file)
 }
 
