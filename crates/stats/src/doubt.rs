@@ -61,6 +61,8 @@ doubts! {
     Unanswered = "unanswered", "requests without a response are in no latency, so the true ones are longer: use a lower --rate, or find what was lost";
     /// No local port was free for a new connection.
     PortExhaustion = "port_exhaustion", "closed connections hold their ports for a minute, so this is the rate at which ports become free: widen net.ipv4.ip_local_port_range, or shorten --time";
+    /// Somebody else connected to the server's ports.
+    Strangers = "strangers", "each connection of somebody else's took the place of one of the client's for a moment: find who connects to the server's ports (a scanner, a health check), or measure where nobody else is";
     /// Threads polled in place of sleeping.
     Spinning = "spinning", "threads that spin use their CPU fully with or without work: take the latency from this run, and CPU time and service demand from one that does not spin";
     /// The latency probe had to share CPUs with the load.

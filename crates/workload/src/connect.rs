@@ -22,6 +22,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixDatagram;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -99,7 +100,12 @@ pub(crate) fn workers(end: Ends<'_>, flows: Flows) -> Result<Workers> {
     let Flows { sockets, peers, listeners } = flows;
     let sizes = Sizes::of(spec)?;
     let facts = Arc::new(OnceLock::new());
-    let seen = Seen { facts: Arc::clone(&facts), requested: spec.sockets(end.client) };
+    let strangers = Arc::<AtomicU64>::default();
+    let seen = Seen {
+        facts: Arc::clone(&facts),
+        requested: spec.sockets(end.client),
+        strangers: Arc::clone(&strangers),
+    };
     let peer = peers.iter().flatten().next().copied();
     let peer = peer.ok_or_else(|| WorkloadError::Invalid("there is nobody to connect to".to_owned()))?.ip();
     let crew = end.crew(sockets, None, Manner::Block)?;
@@ -115,7 +121,7 @@ pub(crate) fn workers(end: Ends<'_>, flows: Flows) -> Result<Workers> {
         })?;
         return Ok(Workers {
             engine,
-            ledger: Box::new(ServerLedger { facts, again: Again::default() }),
+            ledger: Box::new(ServerLedger { facts, again: Again::default(), strangers }),
             ceiling: None,
         });
     }
@@ -148,6 +154,8 @@ fn turn(index: u64, of: usize) -> usize {
 struct Seen {
     facts: Arc<OnceLock<SocketFacts>>,
     requested: Requested,
+    /// Connections of others, of which there should be none.
+    strangers: Arc<AtomicU64>,
 }
 
 impl Seen {
@@ -190,6 +198,7 @@ impl Again {
 struct ServerLedger {
     facts: Arc<OnceLock<SocketFacts>>,
     again: Again,
+    strangers: Arc<AtomicU64>,
 }
 
 impl Ledger for ServerLedger {
@@ -203,8 +212,10 @@ impl Ledger for ServerLedger {
 
     fn detail(&mut self) -> Detail {
         let (connection, namespace_retransmits) = (self.facts.get().cloned(), self.again.count());
+        let strangers = self.strangers.load(Ordering::Relaxed);
         Detail::Exchange(Box::new(ExchangeReport {
             connection,
+            strangers,
             namespace_retransmits,
             ..ExchangeReport::default()
         }))

@@ -57,6 +57,9 @@ pub struct ExchangeReport {
     pub connection: Option<SocketFacts>,
     /// What such connections leave behind.
     pub ports: Option<PortsReport>,
+    /// Connections of others to the server's ports, over the whole life of the flows.
+    #[serde(default)]
+    pub strangers: u64,
     /// TCP segments that all of this end's network namespace sent again in the window, where flows make connections as they
     /// go; `None` where it is not counted.
     #[serde(default)]
@@ -84,6 +87,7 @@ impl ExchangeReport {
             self.unanswered,
             self.begun,
             self.resends,
+            self.strangers,
             ports.range,
             ports.held,
             self.namespace_retransmits.unwrap_or_default(),

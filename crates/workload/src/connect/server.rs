@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, TcpStream};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use haul_host::socket::{self, Flags, Interest};
@@ -76,7 +77,12 @@ impl Answering {
         };
         let busy =
             self.taken.as_ref().is_some_and(|it| it.owed > 0 || (1..self.sizes.request).contains(&it.got));
-        if from.ip().to_canonical() == self.client && !busy {
+        let silent = self.taken.as_ref().is_some_and(|it| it.got == 0);
+        let admitted = from.ip().to_canonical() == self.client && !busy;
+        if !admitted || silent {
+            self.seen.strangers.fetch_add(1, Ordering::Relaxed);
+        }
+        if admitted {
             self.taken = Some(Taken { stream, got: 0, owed: 0 });
             self.turned = !self.waits;
             self.accepted += 1;
@@ -217,7 +223,7 @@ mod tests {
     }
 
     fn seen() -> Seen {
-        Seen { facts: Arc::default(), requested: Requested::default() }
+        Seen { facts: Arc::default(), requested: Requested::default(), strangers: Arc::default() }
     }
 
     /// A responder of one flow with its listeners, and where they are.
@@ -294,6 +300,7 @@ mod tests {
             ask(&client);
             assert_eq!(serve(&mut answering, stand_in.as_fd()), 1, "{manner:?}");
             assert_eq!(socket::recv(client.as_fd(), &mut byte, Flags::NONE).expect("a response"), 1);
+            assert_eq!(answering.seen.strangers.load(Ordering::Relaxed), 2, "{manner:?}: both were counted");
             drop(silent);
         }
     }

@@ -152,7 +152,14 @@ pub(super) fn effective(spec: &RunSpec, outcome: &RunOutcome) -> Option<serde_js
         return None;
     }
     let client = &outcome.client;
+    // What the number of transactions allows at best: those of one run are seldom independent, and runs differ by more.
+    let interval = |&(metric, quantile): &(Metric, Quantile)| {
+        let (low, high) = detail(client)?.latency.interval(quantile, 0.95)?;
+        Some((metric.facts().name.to_owned(), json!([low as f64 / 1e3, high as f64 / 1e3])))
+    };
+    let intervals: serde_json::Map<_, _> = PERCENTILES.iter().filter_map(interval).collect();
     Some(json!({
+        "latency_intervals_95_us": intervals,
         "request_bytes": spec.request,
         "response_bytes": spec.response,
         "in_flight": spec.in_flight,
@@ -314,6 +321,11 @@ fn doubts(spec: &RunSpec, outcome: &RunOutcome, exchange: &ExchangeReport) -> Ve
                 doubts.push(Doubt::new(DoubtId::Unanswered, text));
             }
         }
+    }
+    let strangers = detail(&outcome.server).map_or(0, |server| server.strangers);
+    if strangers > 0 {
+        let text = format!("the server's ports were connected to {strangers} times by somebody else");
+        doubts.push(Doubt::new(DoubtId::Strangers, text));
     }
     if spec.spin {
         doubts.push(Doubt::new(DoubtId::Spinning, spinning(outcome)));
