@@ -1,0 +1,15 @@
+//! Memory-copy and checksum routines by name, for three instruction sets, that survive faults.
+//!
+//! A [`Routine`] is a value that proves its instructions may run on this CPU. Every one of them, from the byte loop to
+//! AVX-512, keeps one contract: [`Routine::try_copy`] returns the number of bytes *not* copied, exact to the byte, if a
+//! load or a store faults on the way. See [`fault`] for how, and for what has to be there to catch the fault.
+//!
+//! `no_std`, no dependency; the feature `signal` adds the handler for Linux processes.
+#![no_std]
+#![cfg_attr(not(test), warn(clippy::std_instead_of_core))]
+
+mod arch;
+pub mod fault;
+mod routine;
+
+pub use routine::{Isa, Routine};
