@@ -8,8 +8,27 @@
 #![no_std]
 #![cfg_attr(not(test), warn(clippy::std_instead_of_core))]
 
-mod arch;
-pub mod fault;
-mod routine;
+#[cfg(feature = "signal")]
+extern crate std;
 
+mod arch;
+#[cfg(feature = "signal")]
+mod error;
+pub mod fault;
+#[cfg(feature = "signal")]
+mod mapped;
+#[cfg(feature = "signal")]
+mod peer;
+mod routine;
+#[cfg(feature = "signal")]
+mod signal;
+
+#[cfg(feature = "signal")]
+pub use error::Error;
+#[cfg(feature = "signal")]
+pub use mapped::MappedFile;
+#[cfg(feature = "signal")]
+pub use peer::Peer;
+#[cfg(feature = "signal")]
+pub use signal::{Handler, Thread};
 pub use routine::{Isa, Known, Overlap, Routine, known};
