@@ -32,3 +32,8 @@ pub use peer::Peer;
 #[cfg(feature = "signal")]
 pub use signal::{Handler, Thread};
 pub use routine::{Isa, Known, Overlap, Routine, known};
+
+/// The example in `docs/copy.md` is compiled and run with the tests.
+#[cfg(all(doctest, feature = "signal"))]
+#[doc = include_str!("../../../docs/copy.md")]
+struct Documentation;

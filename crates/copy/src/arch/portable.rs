@@ -119,7 +119,13 @@ fn to_alignment(dst: *mut u8, len: usize) -> usize {
 #[inline(always)]
 fn merge(low: usize, high: usize, shift: usize) -> usize {
     let (down, up) = (8 * shift, 8 * (WORD - shift));
-    if cfg!(target_endian = "little") { low >> down | high << up } else { low << down | high >> up }
+    #[expect(clippy::cast_possible_truncation, reason = "less than the bits of a word")]
+    let (down, up) = (down as u32, up as u32);
+    if cfg!(target_endian = "little") {
+        low.wrapping_shr(down) | high.wrapping_shl(up)
+    } else {
+        low.wrapping_shl(down) | high.wrapping_shr(up)
+    }
 }
 
 /// # Safety
@@ -226,7 +232,7 @@ run! {
         // SAFETY: the caller's, for a part.
         let left = unsafe { copy_bytes::<A>(dst, src, head) };
         if left > 0 {
-            return len - head + left;
+            return (len - head).wrapping_add(left);
         }
         // SAFETY: `head` bytes on, both are aligned (or nothing is left).
         let bulk = unsafe { copy_words::<A>(dst.wrapping_add(head), src.wrapping_add(head), len - head) };
@@ -243,7 +249,7 @@ run! {
         // SAFETY: the caller's, for a part.
         let left = unsafe { copy_bytes::<A>(dst, src, head) };
         if left > 0 {
-            return len - head + left;
+            return (len - head).wrapping_add(left);
         }
         let (to, from) = (dst.wrapping_add(head), src.wrapping_add(head));
         let bulk = if from.addr() % WORD == 0 {
