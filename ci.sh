@@ -39,8 +39,8 @@ fuzz() { cargo check --quiet --manifest-path fuzz/Cargo.toml; }
 
 test() { cargo test --workspace --locked; }
 
-# The routines that the suite of haul-copy ran, part by part, against those this CPU should have. The list is by hand and the
-# flags are the kernel's, so that a routine which is silently left out is missed.
+# The routines that the suite of haul-copy ran, part by part, against those this CPU should have. The list is by hand
+# and the flags are the kernel's, so that a routine which is silently left out is missed.
 copy() {
     local list log expected part
     list=crates/copy/tests/expected/$(uname -m)

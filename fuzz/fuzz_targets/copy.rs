@@ -1,4 +1,5 @@
-//! All copy routines, on the same memory: each copies what a loop over bytes does, reports the same, and stores nowhere else.
+//! All copy routines, on the same memory: each copies what a loop over bytes does, reports the same, and stores
+//! nowhere else.
 //!
 //! The input says length, offsets, and where either end's memory ends.
 #![no_main]
@@ -30,7 +31,10 @@ impl Memory {
         std::ptr::with_exposed_provenance_mut(self.0)
     }
 
-    #[expect(clippy::mut_from_ref, reason = "a fuzzer has one thread, and drops the slice before the next call")]
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "a fuzzer has one thread, and drops the slice before the next call"
+    )]
     fn bytes(&self) -> &mut [u8] {
         // SAFETY: mapped and initialised by the kernel.
         unsafe { std::slice::from_raw_parts_mut(self.start(), SPAN) }
@@ -54,8 +58,7 @@ fuzz_target!(|input: (u16, u16, u16, u64)| {
     for routine in Routine::all() {
         target.bytes().fill(BACKGROUND);
         // SAFETY: both ends are in the mappings, and faults are caught.
-        let left =
-            unsafe { thread.try_copy(routine, target.start().add(to), source.start().add(from), len) };
+        let left = unsafe { thread.try_copy(routine, target.start().add(to), source.start().add(from), len) };
         assert_eq!(left, len - copied, "{}", routine.name());
         let (bytes, name) = (target.bytes(), routine.name());
         assert!(bytes[to..to + copied] == source.bytes()[from..from + copied], "{name}: wrong bytes");

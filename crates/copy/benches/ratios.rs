@@ -6,11 +6,11 @@
 //! cargo bench -p haul-copy --bench ratios -- --passes 101   more of them; 41 without
 //! ```
 //!
-//! Every pass times each rival once, in an order that goes round, so that what disturbs a pass disturbs all of them. A cell is
-//! the median over passes of the ratio within a pass. Both buffers are written first (pages nobody wrote are all one page), and
-//! lie in huge pages where the system gives them; addresses and lengths are opaque to the compiler. A cell that misses its bound is
-//! measured again, twice, before it is called missed: on a shared machine one in a hundred is off by some percent.
-//! Streaming stores are timed with the fence that ends them.
+//! Every pass times each rival once, in an order that goes round, so that what disturbs a pass disturbs all of them.
+//! A cell is the median over passes of the ratio within a pass. Both buffers are written first (pages nobody wrote
+//! are all one page), and lie in huge pages where the system gives them; addresses and lengths are opaque to the
+//! compiler. A cell that misses its bound is measured again, twice, before it is called missed: on a shared machine
+//! one in a hundred is off by some percent. Streaming stores are timed with the fence that ends them.
 
 use std::fmt;
 use std::hint::black_box;
@@ -68,7 +68,8 @@ impl Buffer {
         const HUGE: usize = 2 << 20;
         let len = LARGEST + 2 * HUGE;
         let (flags, both) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE);
-        // SAFETY: a null hint lets the kernel choose an address that nothing else uses. It stays until the process ends.
+        // SAFETY: a null hint lets the kernel choose an address that nothing else uses. It stays until the process
+        // ends.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), len, both, flags, -1, 0) };
         assert_ne!(start, libc::MAP_FAILED);
         let start = start.wrapping_byte_add(start.addr().wrapping_neg() % HUGE);

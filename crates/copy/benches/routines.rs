@@ -1,6 +1,7 @@
 //! Every routine and peer at some sizes and alignments, by criterion: for looking at one of them while working on it.
 //!
-//! `cargo bench -p haul-copy --bench routines -- avx512/4096`. Ratios that decide something come from `ratios`, which alternates.
+//! `cargo bench -p haul-copy --bench routines -- avx512/4096`. Ratios that decide something come from `ratios`, which
+//! alternates.
 
 use std::hint::black_box;
 

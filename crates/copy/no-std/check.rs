@@ -1,5 +1,5 @@
-//! Compiled by `ci.sh nostd` against the crate without features: a second panic handler, which the compiler refuses if anything
-//! brings the standard library's.
+//! Compiled by `ci.sh nostd` against the crate without features: a second panic handler, which the compiler refuses
+//! if anything brings the standard library's.
 #![no_std]
 
 use haul_copy::Routine;

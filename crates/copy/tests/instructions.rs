@@ -1,5 +1,6 @@
-//! What runs is what was written: case I13. Each routine is decoded from its first instruction along every branch; one that is
-//! named for an instruction contains it, and none calls or jumps out of the crate, to `memcpy` or to anything else.
+//! What runs is what was written: case I13. Each routine is decoded from its first instruction along every branch;
+//! one that is named for an instruction contains it, and none calls or jumps out of the crate, to `memcpy` or to
+//! anything else.
 #![cfg(target_arch = "x86_64")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +16,8 @@ fn reachable(start: usize) -> BTreeMap<u64, Instruction> {
     let (mut found, mut todo) = (BTreeMap::new(), vec![start as u64]);
     while let Some(mut at) = todo.pop() {
         while !found.contains_key(&at) {
-            // SAFETY: it is code of this process, and the longest instruction has 15 bytes; the linker puts more behind it.
+            // SAFETY: it is code of this process, and the longest instruction has 15 bytes; the linker puts more
+            // behind it.
             let bytes =
                 unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(at as usize), 15) };
             let instruction = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode();
@@ -28,7 +30,7 @@ fn reachable(start: usize) -> BTreeMap<u64, Instruction> {
                 FlowControl::ConditionalBranch => todo.push(instruction.near_branch_target()),
                 FlowControl::UnconditionalBranch => at = instruction.near_branch_target(),
                 FlowControl::Return => break,
-                other => panic!("{other:?} at {:#x}: {instruction}", instruction.ip()),
+                other => panic!("{other:?} at {:#x}: {:?}", instruction.ip(), instruction.mnemonic()),
             }
         }
     }

@@ -18,8 +18,8 @@ struct Buffer {
 
 impl Buffer {
     fn new(offset: usize, len: usize, byte: impl Fn(usize) -> u8) -> Self {
-        // An allocation of whole words would allow what is beyond the copy: a boxed slice of bytes would not be aligned. So
-        // the words are whole, and what is to be exact is the end that the copy has.
+        // An allocation of whole words would allow what is beyond the copy: a boxed slice of bytes would not be
+        // aligned. So the words are whole, and what is to be exact is the end that the copy has.
         let words = vec![0; (offset + len).div_ceil(WORD)];
         let mut buffer = Self { words, offset, len };
         for at in 0..len {

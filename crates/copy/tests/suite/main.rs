@@ -1,9 +1,9 @@
 //! One suite over all routines that this CPU has.
 //!
-//! What is exhaustive: every length 0…512 with every source and every destination offset 0…63, against a hole below and a
-//! hole above; and for every length 0…512 a fault at every byte of the source, and of the destination. In the latter the other
-//! end's offset goes through 0…63 (it is fixed by length and place, so that every value meets every place modulo 64); and around
-//! thresholds, offsets go through all of one end and the other end's follow.
+//! What is exhaustive: every length 0…512 with every source and every destination offset 0…63, against a hole below
+//! and a hole above; and for every length 0…512 a fault at every byte of the source, and of the destination. In the
+//! latter the other end's offset goes through 0…63 (it is fixed by length and place, so that every value meets every
+//! place modulo 64); and around thresholds, offsets go through all of one end and the other end's follow.
 //!
 //! Every part prints `ran PART ROUTINE`; `ci.sh` compares these lines with what the machine should have.
 //! `HAUL_COPY_STRIDE=n` takes every nth length and offset only, for emulators; it is printed too.
