@@ -13,7 +13,7 @@
 //! one in a hundred is off by some percent. Streaming stores are timed with the fence that ends them.
 
 use std::arch::asm;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -95,7 +95,7 @@ macro_rules! opaque {
     ($value:expr) => {{
         let mut value = $value;
         // SAFETY: no instruction at all.
-        unsafe { asm!("/* {0} */", inout(reg) value, options(nomem, nostack, preserves_flags)) };
+        unsafe { asm!("/* {0} */", inout(reg) value, options(nostack, preserves_flags)) };
         value
     }};
 }
@@ -182,10 +182,9 @@ fn compare(
     other: Rival<'_>,
     passes: usize,
 ) -> (f64, f64) {
-    let once = one.time(cell, memory, 1).min(one.time(cell, memory, 1));
-    // At least 1, and no more than SAMPLE_NS.
-    let times =
-        (1..).take_while(|&times| f64::from(times) * once.max(1.0) < SAMPLE_NS).last().unwrap_or(1_u32);
+    let single = one.time(cell, memory, 1).min(one.time(cell, memory, 1));
+    let fits = |times: &u32| f64::from(4 * times) * single < SAMPLE_NS;
+    let times = (1..=2000).rev().find(fits).unwrap_or(1);
     let (mut rates, mut ratios) = (Vec::new(), Vec::new());
     // A copy of 64 MiB says as much in a few passes as a short one in many.
     for pass in 0..if cell.len >= 4 << 20 { passes.div_ceil(5) } else { passes } {
@@ -217,24 +216,24 @@ struct Bound<'a> {
 fn judge(bound: &Bound<'_>, memory: &(Buffer, Buffer), passes: usize, quick: bool) -> bool {
     println!("\n{}", bound.title);
     let (mut ratios, mut missed, mut line) = (Vec::new(), 0, String::new());
-    let mut last = 0;
+    let mut before = 0;
     for cell in &bound.cells {
         let (speed, mut ratio) = compare(cell, memory, bound.one, bound.other, passes);
         if ratio < bound.least && bound.every && !quick {
             let again = || compare(cell, memory, bound.one, bound.other, passes).1;
             ratio = median(vec![ratio, again(), again()]);
         }
-        if cell.len != last && !line.is_empty() {
+        if cell.len != before && !line.is_empty() {
             println!("{line}");
             line.clear();
         }
-        last = cell.len;
+        before = cell.len;
         let mark = if ratio < bound.least { "!" } else { "" };
         missed += usize::from(ratio < bound.least);
         if line.is_empty() {
             line = format!("  {cell} ({speed:.1} GB/s):");
         }
-        line.push_str(&format!(" {ratio:.2}{mark}"));
+        write!(line, " {ratio:.2}{mark}").expect("a string takes all");
         ratios.push(ratio);
     }
     println!("{line}");

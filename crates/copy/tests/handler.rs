@@ -248,10 +248,8 @@ fn limit_of_this_stack() -> usize {
     assert_eq!(unsafe { libc::pthread_getattr_np(myself, &raw mut attributes) }, 0);
     let (mut start, mut len) = (null_mut::<c_void>(), 0);
     // SAFETY: it was just filled in.
-    assert_eq!(
-        unsafe { libc::pthread_attr_getstack(&raw const attributes, &raw mut start, &raw mut len) },
-        0
-    );
+    let got = unsafe { libc::pthread_attr_getstack(&raw const attributes, &raw mut start, &raw mut len) };
+    assert_eq!(got, 0);
     start.addr()
 }
 

@@ -72,10 +72,9 @@ fn nothing_outside_the_allocations() {
                 let src: Box<[u8]> = (0..len).map(byte).collect();
                 let mut dst: Box<[u8]> = vec![0; len].into();
                 let n = len - skip;
+                let (to, from) = (dst.as_mut_ptr().wrapping_add(skip), src.as_ptr().wrapping_add(skip));
                 // SAFETY: `skip` bytes into buffers of `len`.
-                unsafe {
-                    routine.copy(dst.as_mut_ptr().wrapping_add(skip), src.as_ptr().wrapping_add(skip), n)
-                };
+                unsafe { routine.copy(to, from, n) };
                 assert!(
                     dst[skip..] == src[skip..] && dst[..skip].iter().all(|&byte| byte == 0),
                     "{}",
