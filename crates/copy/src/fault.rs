@@ -10,7 +10,7 @@
 //! Each entry is three 32-bit distances from the word that holds them, as the Linux kernel does it
 //! (`Documentation/arch/x86/exception-tables.rst`): no relocation at load time, and a range rather than one
 //! instruction, so that an unrolled loop is one entry. Entries are emitted beside the instructions they are about,
-//! with [`guarded!`], into a section whose bounds the linker names; nothing has to be registered, and nothing can be
+//! with `guarded!`, into a section whose bounds the linker names; nothing has to be registered, and nothing can be
 //! forgotten.
 //!
 //! What every routine promises where it may fault: its destination, source and length registers are at the last point

@@ -3,6 +3,7 @@
 //! ```text
 //! auto-avx512:  less than 64 bytes        two words, or vectors, that overlap
 //!               to 128, 256               2, 4 vectors, from both ends: all loaded, then all stored
+//!               to 512                    8, where the destination begins a line
 //!               to STRING_FROM            a vector as it lies, then pairs (to PAIRS_UNTIL) or fours of vectors to
 //!                                         aligned destinations, and the last ones, which were loaded first;
 //!                                         from LOOP_UNTIL on, rep movsb if the ends lie badly for that
@@ -14,8 +15,8 @@
 //!
 //! Departures:
 //!
-//! 1. Each is entered at its vectors: no test comes before the first load but the one for what is shorter than 64
-//!    bytes.
+//! 1. Short copies come first: there are two tests before the loads of what has 64 to 128 bytes, and one more for each
+//!    step up.
 //! 2. What the loop leaves, up to four vectors, was loaded before the loop's first store, so that the end needs no
 //!    test. A fault there, before anything was stored, copies byte by byte from the beginning: exact, and slow only
 //!    then.
@@ -28,7 +29,7 @@ use crate::fault::guarded;
 use crate::routine::{Entry, Isa, Overlap, Run};
 
 /// AVX-512: up to here pairs of vectors, from here on fours. Pairs were 1.2 times as fast as fours at 600 bytes, 1.09
-/// at 1 KiB, and as fast or slower from 1.5 KiB on.
+/// at 1 KiB, and the same at 1.5 and 2 KiB, where a line for each cycle is stored whatever the loop.
 const PAIRS_UNTIL: usize = 2048;
 
 /// AVX-512: up to here vectors however the ends lie: 1.0 to 1.45 times as fast as `rep movsb` of the C library from 2
@@ -44,9 +45,10 @@ const STRING_FROM: usize = 16384;
 /// others.
 const BEHIND: usize = 512;
 
-/// From here on the stores go past the caches. Twice this much is the double of the second cache of the CPUs this was
-/// measured on; there streaming stores were at 1.2 to 1.7 of `rep movsb`, at 1 MiB at 0.7 where nothing else used the
-/// third cache. Smaller would be faster for the copy itself on a busy machine, and slower for who reads the copy.
+/// From here on the stores go past the caches. Source and destination then have four times what the second cache of
+/// the CPU has that this was measured on (2 MiB). Streaming stores were at 1.1 to 1.9 of `rep movsb` from here to 64
+/// MiB; at 1 MiB at 0.7 on a quiet machine and 1.4 on a busy one. So 2 MiB might do for the copy, but whoever reads
+/// it next would find it in no cache.
 const NT_FROM: usize = 4 << 20;
 
 /// How near behind the end of the destination, modulo a page, the source may begin: when the same copy is made again,
@@ -115,6 +117,7 @@ pub(crate) fn select(len: usize, src: usize, dst: usize) -> &'static Entry {
     if detect::avx512() {
         match len {
             0..=256 => &vector::AVX512,
+            257..=512 if dst.is_multiple_of(64) => &vector::AVX512,
             _ if len >= NT_FROM => &vector::AVX512_NT,
             _ if len >= STRING_FROM || len >= LOOP_UNTIL && wants_string(len, src, dst) => {
                 &string::REP_MOVSB_ALIGNED
