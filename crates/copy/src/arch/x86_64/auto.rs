@@ -29,8 +29,8 @@ use crate::fault::guarded;
 use crate::routine::{Entry, Isa, Overlap, Run};
 
 /// AVX-512: up to here pairs of vectors, from here on fours. Pairs were 1.2 times as fast as fours at 600 bytes, 1.09
-/// at 1 KiB, and the same at 1.5 and 2 KiB, where a line for each cycle is stored whatever the loop.
-const PAIRS_UNTIL: usize = 2048;
+/// at 1 KiB, and 0.7 to 1.0 at 2 KiB, by how the code happens to lie. Loops begin a line of code for that reason.
+const PAIRS_UNTIL: usize = 1024;
 
 /// AVX-512: up to here vectors however the ends lie: 1.0 to 1.45 times as fast as `rep movsb` of the C library from 2
 /// to 3 KiB; from 4 KiB on it depends ([`wants_string`]).
@@ -192,7 +192,7 @@ macro_rules! many {
             "add rdi, rax\n",
             "add rsi, rax\n",
             "sub rdx, rax\n",
-            ".p2align 5\n",
+            ".p2align 6\n",
             "30:\n",
             loads!($mov, $ptr; "rsi" => $a, "rsi + {w}" => $b, "rsi + 2 * {w}" => $c, "rsi + 3 * {w}" => $d),
             stores!($mov, $ptr; $a => "rdi", $b => "rdi + {w}", $c => "rdi + 2 * {w}", $d => "rdi + 3 * {w}"),
@@ -220,7 +220,7 @@ macro_rules! pairs {
             "add rdi, rax\n",
             "add rsi, rax\n",
             "sub rdx, rax\n",
-            ".p2align 5\n",
+            ".p2align 6\n",
             "20:\n",
             loads!($mov, $ptr; "rsi" => $a, "rsi + {w}" => $b),
             stores!($mov, $ptr; $a => "rdi", $b => "rdi + {w}"),
