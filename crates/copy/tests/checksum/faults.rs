@@ -1,0 +1,1 @@
+//! Memory that ends: a page that may not be touched before or behind, and faults at every offset.
