@@ -153,7 +153,7 @@ unsafe fn sum_bytes<A: Access>(src: *const u8, range: Range<usize>, sum: &mut u6
 #[inline(always)]
 unsafe fn sum<A: Access>(src: *const u8, len: usize) -> Raw {
     let mut sum = 0;
-    let head = to_alignment(src, len);
+    let head = to_alignment(src.cast_mut(), len);
     // SAFETY: the caller's, for a part.
     let mut at = unsafe { sum_bytes::<A>(src, 0..head, &mut sum) };
     if at == head {
