@@ -178,7 +178,10 @@ fn a_source_that_ends_anywhere_leaves_an_exact_prefix_and_its_sum() {
                 destination.bytes().fill(CANARY);
                 data.check(routine, destination.start.wrapping_add(offset), src, len, whole);
                 let beside = &destination.bytes()[offset + whole..];
-                assert!(beside.iter().all(|byte| *byte == CANARY), "{routine:?} wrote beyond {whole} of {len}");
+                assert!(
+                    beside.iter().all(|byte| *byte == CANARY),
+                    "{routine:?} wrote beyond {whole} of {len}"
+                );
             }
         }
     }
@@ -240,7 +243,7 @@ fn nothing_is_copied_from_nowhere() {
 /// Longer than one call of a routine may be: cut into pieces, with the fault in the second.
 #[test]
 fn a_sum_longer_than_a_piece_is_put_together() {
-    const PIECE: usize = 1 << 30;
+    const PIECE: usize = 1 << 28;
     catch_faults();
     let pages = PIECE / PAGE + 2;
     let region = Region::new(pages);

@@ -30,7 +30,8 @@ impl Sweep {
     fn new(data: Vec<u8>) -> Self {
         let room = data.len() + 2 * MARGIN + 2 * OFFSETS;
         let (source, destination) = (vec![0; room], vec![CANARY; room]);
-        let base = [&source, &destination].map(|buffer| buffer.as_ptr().addr().wrapping_neg() % OFFSETS + MARGIN);
+        let base =
+            [&source, &destination].map(|buffer| buffer.as_ptr().addr().wrapping_neg() % OFFSETS + MARGIN);
         let sums = (0..=data.len()).map(|len| oracle(&data[..len])).collect();
         Self { source, destination, base, sums, data }
     }
