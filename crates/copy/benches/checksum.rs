@@ -37,7 +37,7 @@ struct Buffers {
 impl Buffers {
     fn new() -> Self {
         let room = (64 << 20) + 2 * 4096;
-        let source = (0..room).map(|i| (i * 0x9e37_79b9 >> 13) as u8).collect();
+        let source = (0..room).map(|i: usize| i.wrapping_mul(0x9e37_79b9).to_be_bytes()[3]).collect();
         Self { source, destination: vec![1; room] }
     }
 
@@ -115,11 +115,13 @@ fn compare(
     };
     let sum = move || {
         // SAFETY: as above.
-        black_box(unsafe { way.sum.try_sum(black_box(destination), black_box(len)) });
+        let _ = black_box(unsafe { way.sum.try_sum(black_box(destination), black_box(len)) });
     };
     let fused = move || {
         // SAFETY: as above.
-        black_box(unsafe { way.copy.try_copy(black_box(destination), black_box(source), black_box(len)) });
+        let _ = black_box(unsafe {
+            way.copy.try_copy(black_box(destination), black_box(source), black_box(len))
+        });
     };
     let mut arms: [Box<dyn FnMut()>; 6] = [
         Box::new(fused),
@@ -225,15 +227,15 @@ fn short(rounds: usize) {
             for (from, to) in [(0, 0), (3, 5)] {
                 let (source, destination) = buffers.at(from, to);
                 let arm = |routine: SumRoutine| -> Box<dyn FnMut()> {
-                    if copies {
-                        // SAFETY: both buffers have room for `len` bytes at these offsets, and are apart.
-                        Box::new(move || {
-                            drop(black_box(unsafe { routine.try_copy(destination, source, black_box(len)) }))
-                        })
-                    } else {
-                        // SAFETY: as above.
-                        Box::new(move || drop(black_box(unsafe { routine.try_sum(source, black_box(len)) })))
-                    }
+                    Box::new(move || {
+                        let _ = black_box(if copies {
+                            // SAFETY: both buffers have room for `len` bytes at these offsets, and are apart.
+                            unsafe { routine.try_copy(destination, source, black_box(len)) }
+                        } else {
+                            // SAFETY: as above.
+                            unsafe { routine.try_sum(source, black_box(len)) }
+                        });
+                    })
                 };
                 let mut arms: Vec<_> = routines.iter().map(|routine| arm(*routine)).collect();
                 let times = interleave(rounds, 2000, &mut arms);

@@ -190,7 +190,10 @@ fn a_source_that_ends_anywhere_leaves_an_exact_prefix_and_its_sum() {
                 destination.bytes().fill(CANARY);
                 data.check(routine, destination.start.wrapping_add(offset), src, len, whole);
                 let beside = &destination.bytes()[offset + whole..];
-                assert!(beside.iter().all(|byte| *byte == CANARY), "{routine:?} wrote beyond {whole} of {len}");
+                assert!(
+                    beside.iter().all(|byte| *byte == CANARY),
+                    "{routine:?} wrote beyond {whole} of {len}"
+                );
             }
         }
     }
@@ -209,6 +212,34 @@ fn a_destination_that_ends_anywhere_has_an_exact_prefix_and_its_sum() {
             for routine in routines() {
                 destination.bytes()[PAGE - whole..].fill(CANARY);
                 data.check(routine, dst, source.start.wrapping_add(offset), len, whole);
+            }
+        }
+    }
+}
+
+/// Where lines are fetched ahead, and the loop that ends that.
+#[test]
+fn long_copies_leave_exact_prefixes_too() {
+    catch_faults();
+    let data = Data::new(16 * PAGE);
+    let (source, destination) = (Region::new(16), Region::new(16));
+    for whole in (33_000..50_000).step_by(509).chain([32_768, 33_024, 65_536]) {
+        for len in [whole + 1, whole + 300, whole + 5_000] {
+            for offset in [0, 1, 8, 63].into_iter().filter(|offset| offset + len <= source.len) {
+                let (src, dst) = (source.end().wrapping_sub(whole), destination.start.wrapping_add(offset));
+                source.bytes()[source.len - whole..].copy_from_slice(&data.bytes[..whole]);
+                for routine in routines() {
+                    data.check_sum(routine, src, len, whole);
+                    destination.bytes().fill(CANARY);
+                    data.check(routine, dst, src, len, whole);
+                    let beside = &destination.bytes()[offset + whole..];
+                    assert!(beside.iter().all(|byte| *byte == CANARY), "{routine:?} beyond {whole} of {len}");
+                }
+                let (src, dst) = (source.start.wrapping_add(offset), destination.end().wrapping_sub(whole));
+                source.bytes()[offset..offset + len].copy_from_slice(&data.bytes[..len]);
+                for routine in routines() {
+                    data.check(routine, dst, src, len, whole);
+                }
             }
         }
     }

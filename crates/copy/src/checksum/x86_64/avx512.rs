@@ -17,6 +17,8 @@
 //! 4. Only registers 16 to 31 are used: they don't make the upper halves of the lower ones dirty, so that no `vzeroupper` is
 //!    needed.
 
+#![expect(clippy::too_many_lines, reason = "one instruction a line")]
+
 use core::arch::naked_asm;
 
 use super::tail;
