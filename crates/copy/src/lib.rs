@@ -12,6 +12,7 @@
 extern crate std;
 
 mod arch;
+pub mod checksum;
 #[cfg(feature = "signal")]
 mod error;
 pub mod fault;

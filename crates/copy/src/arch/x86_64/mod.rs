@@ -10,7 +10,7 @@ mod moves;
 
 mod access;
 mod auto;
-mod detect;
+pub(crate) mod detect;
 mod integer;
 mod string;
 mod tail;
