@@ -12,4 +12,4 @@ mod arch;
 pub mod fault;
 mod routine;
 
-pub use routine::{Isa, Routine};
+pub use routine::{Isa, Known, Overlap, Routine, known};

@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::arch::{self, portable};
+
 /// The instruction set a routine is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -16,6 +18,15 @@ pub enum Isa {
     Riscv64,
 }
 
+/// What a routine promises where source and destination share bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Overlap {
+    /// Nothing: they have to be apart. It loads bytes again after it stored others, or works from both ends.
+    Apart,
+    /// A destination that begins at or before the source may share bytes with it, as in `memmove` downwards.
+    Forward,
+}
+
 /// `(dst, src, len)` to the number of bytes not copied.
 #[cfg(target_arch = "x86_64")]
 pub(crate) type Run = unsafe extern "sysv64" fn(*mut u8, *const u8, usize) -> usize;
@@ -26,9 +37,77 @@ pub(crate) type Run = unsafe extern "C" fn(*mut u8, *const u8, usize) -> usize;
 pub(crate) struct Entry {
     pub(crate) name: &'static str,
     pub(crate) isa: Isa,
+    /// What it does and when it is good, in a line.
     pub(crate) summary: &'static str,
+    /// CPU features by their names in `/proc/cpuinfo` (x86) or in the architecture's manual, apart by blanks.
+    pub(crate) needs: &'static str,
+    pub(crate) overlap: Overlap,
     pub(crate) available: fn() -> bool,
     pub(crate) run: Run,
+}
+
+/// A routine of this instruction set, whether or not this CPU can run it.
+#[derive(Clone, Copy)]
+pub struct Known(&'static Entry);
+
+/// Every routine there is for this instruction set: the portable ones first, those that choose by themselves last.
+pub fn known() -> impl Iterator<Item = Known> {
+    portable::ROUTINES.iter().chain(arch::machine::ROUTINES).map(Known)
+}
+
+impl Known {
+    /// What [`Routine::by_name`] takes.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.0.name
+    }
+
+    /// The instruction set.
+    #[must_use]
+    pub fn isa(self) -> Isa {
+        self.0.isa
+    }
+
+    /// What it does and when it is good, in a line.
+    #[must_use]
+    pub fn summary(self) -> &'static str {
+        self.0.summary
+    }
+
+    /// The CPU features it needs beyond the instruction set's base, apart by blanks; empty for none.
+    #[must_use]
+    pub fn needs(self) -> &'static str {
+        self.0.needs
+    }
+
+    /// What it promises where source and destination share bytes.
+    #[must_use]
+    pub fn overlap(self) -> Overlap {
+        self.0.overlap
+    }
+
+    /// The proof that it may run here, if this CPU (and the kernel, which keeps the registers) has what it needs.
+    #[must_use]
+    pub fn routine(self) -> Option<Routine> {
+        (self.0.available)().then_some(Routine(self.0))
+    }
+
+    /// The same, on the caller's word: for programs without an operating system to ask.
+    ///
+    /// # Safety
+    ///
+    /// - This CPU, and every CPU the value is used on, has what [`Known::needs`] says, switched on and saved across
+    ///   whatever switches contexts here.
+    #[must_use]
+    pub unsafe fn routine_unchecked(self) -> Routine {
+        Routine(self.0)
+    }
+}
+
+impl fmt::Debug for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Known({})", self.name())
+    }
 }
 
 /// A copy routine that may run on this CPU: holding one is the proof.
@@ -37,14 +116,33 @@ pub struct Routine(&'static Entry);
 
 impl Routine {
     /// The routine of this name, if there is one for this instruction set and the CPU has what it needs.
+    ///
+    /// `"auto"` is [`Routine::best`], which has a longer name of its own.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Self> {
-        Self::all().find(|routine| routine.name() == name)
+        if name == "auto" {
+            return Some(Self::best());
+        }
+        known().find(|known| known.name() == name)?.routine()
     }
 
-    /// Every routine that may run here.
+    /// Every routine that may run here, in the order of [`known`].
     pub fn all() -> impl Iterator<Item = Self> {
-        crate::arch::x86_64::ROUTINES.iter().filter(|entry| (entry.available)()).map(Self)
+        known().filter_map(Known::routine)
+    }
+
+    /// The routine that chooses for every copy by itself, for this CPU: what to take where nothing else is known.
+    #[must_use]
+    pub fn best() -> Self {
+        Self(arch::machine::best())
+    }
+
+    /// The routine that [`Routine::best`] would work like for a copy of `len` bytes between these addresses.
+    ///
+    /// Nothing is read or written there. For a loop of many equal copies, and for those who want to name what runs.
+    #[must_use]
+    pub fn auto(len: usize, src: *const u8, dst: *const u8) -> Self {
+        Self(arch::machine::select(len, src.addr(), dst.addr()))
     }
 
     /// What [`Routine::by_name`] takes.
@@ -65,20 +163,81 @@ impl Routine {
         self.0.summary
     }
 
+    /// The CPU features it needs beyond the instruction set's base, apart by blanks; empty for none.
+    #[must_use]
+    pub fn needs(self) -> &'static str {
+        self.0.needs
+    }
+
+    /// What it promises where source and destination share bytes.
+    #[must_use]
+    pub fn overlap(self) -> Overlap {
+        self.0.overlap
+    }
+
+    /// Where its code begins: for disassemblers, and to tell what a sample of the program counter belongs to.
+    #[must_use]
+    pub fn address(self) -> *const () {
+        self.0.run as *const ()
+    }
+
+    /// Copies `len` bytes.
+    ///
+    /// The same code as [`Routine::try_copy`]; what is left is 0 where nothing can fault.
+    ///
+    /// # Safety
+    ///
+    /// - `src` is valid for reads and `dst` for writes of `len` bytes.
+    /// - They do not overlap, or only as [`Routine::overlap`] allows.
+    #[inline]
+    pub unsafe fn copy(self, dst: *mut u8, src: *const u8, len: usize) {
+        // SAFETY: the value proves that the CPU has the instructions; the rest is the caller's.
+        let left = unsafe { (self.0.run)(dst, src, len) };
+        debug_assert_eq!(left, 0, "{}: memory that was said to be valid faulted", self.name());
+    }
+
     /// Copies `len` bytes and returns how many at the end were *not* copied: 0, or what is left from the byte that faulted.
     ///
     /// Bytes of the destination from there on are as they were.
     ///
     /// # Safety
     ///
-    /// - `dst..dst + len` and `src..src + len` do not overlap, and no Rust reference to them is violated by the copy.
+    /// - `dst..dst + len` and `src..src + len` do not overlap, or only as [`Routine::overlap`] allows, and no Rust
+    ///   reference to them is violated by the copy.
     /// - What of them is not mapped faults; something must consult [`crate::fault::fixup`] then, or the process dies.
     #[inline]
     pub unsafe fn try_copy(self, dst: *mut u8, src: *const u8, len: usize) -> usize {
         // SAFETY: the value proves that the CPU has the instructions; the rest is the caller's.
         unsafe { (self.0.run)(dst, src, len) }
     }
+
+    /// Fills `dst` from `src`, with zeros from the byte that faulted on, and returns how many those are.
+    ///
+    /// The form for memory that is going to be shown to somebody: nothing of what was there before is left.
+    ///
+    /// # Safety
+    ///
+    /// - `dst.len()` bytes at `src` do not overlap `dst`.
+    /// - What of them is not mapped faults; something must consult [`crate::fault::fixup`] then, or the process dies.
+    #[inline]
+    pub unsafe fn try_copy_in(self, dst: &mut [u8], src: *const u8) -> usize {
+        // SAFETY: `dst` is writable and exclusive; the rest is the caller's.
+        let left = unsafe { self.try_copy(dst.as_mut_ptr(), src, dst.len()) };
+        if left > 0 {
+            let filled = dst.len() - left;
+            dst[filled..].fill(0);
+        }
+        left
+    }
 }
+
+impl PartialEq for Routine {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for Routine {}
 
 impl fmt::Debug for Routine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

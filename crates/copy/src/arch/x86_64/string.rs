@@ -10,12 +10,14 @@
 use core::arch::naked_asm;
 
 use crate::fault::guarded;
-use crate::routine::{Entry, Isa};
+use crate::routine::{Entry, Isa, Overlap};
 
 pub(crate) const REP_MOVSB: Entry = Entry {
     name: "rep-movsb",
     isa: Isa::X86_64,
     summary: "one string instruction; fast where the CPU has FSRM or ERMS",
+    needs: "",
+    overlap: Overlap::Forward,
     available: || true,
     run: rep_movsb,
 };
