@@ -9,6 +9,7 @@
 #![cfg_attr(not(test), warn(clippy::std_instead_of_core))]
 
 mod arch;
+pub mod checksum;
 pub mod fault;
 mod routine;
 

@@ -27,7 +27,7 @@
 use crate::arch::machine::Guarded;
 use crate::routine::{Entry, Isa, Overlap, Run};
 
-const WORD: usize = size_of::<usize>();
+pub(crate) const WORD: usize = size_of::<usize>();
 
 /// Loads and stores that say whether they faulted. `None` is a fault, after which nothing is stored or loaded.
 ///
@@ -111,13 +111,13 @@ unsafe impl Access for Plain {
 
 /// The bytes up to the next multiple of a word, or `len`.
 #[inline(always)]
-fn to_alignment(dst: *mut u8, len: usize) -> usize {
+pub(crate) fn to_alignment(dst: *mut u8, len: usize) -> usize {
     (dst.addr().wrapping_neg() % WORD).min(len)
 }
 
 /// Bytes `shift..` of `low` and then bytes `..shift` of `high`, in the order of memory. `shift` is `1..WORD`.
 #[inline(always)]
-fn merge(low: usize, high: usize, shift: usize) -> usize {
+pub(crate) fn merge(low: usize, high: usize, shift: usize) -> usize {
     let (down, up) = (8 * shift, 8 * (WORD - shift));
     if cfg!(target_endian = "little") { low >> down | high << up } else { low << down | high >> up }
 }

@@ -26,12 +26,12 @@ fn features() -> u32 {
 }
 
 /// AVX2 and 256-bit registers that are saved on a context switch.
-pub(super) fn avx2() -> bool {
+pub(crate) fn avx2() -> bool {
     features() & AVX2 != 0
 }
 
 /// AVX-512 F, VL and BW, and 512-bit registers that are saved on a context switch.
-pub(super) fn avx512() -> bool {
+pub(crate) fn avx512() -> bool {
     features() & AVX512 != 0
 }
 

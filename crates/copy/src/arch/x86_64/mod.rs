@@ -5,7 +5,7 @@
 //! copied, and the fix-up is one of the ends in [`tail`]. Blocks are loaded before they are stored, and stores ascend.
 
 mod access;
-mod detect;
+pub(crate) mod detect;
 mod string;
 mod tail;
 

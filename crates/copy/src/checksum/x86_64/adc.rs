@@ -1,0 +1,92 @@
+//! Sums in the integer registers, by add-with-carry.
+//!
+//! ```text
+//! while left >= 32 (a sum alone: 64): t = the words of the block, one's complement; sum += t
+//! the rest by words and bytes
+//! ```
+//!
+//! 1. A block is a chain of its own that begins with an `add`: it does not wait for the carry of the one before, so that two
+//!    blocks' chains overlap (a sum alone: 8 bytes a cycle with one chain through all blocks, 12 so), and a block that faults
+//!    leaves the sum as it was.
+//! 2. The carry out of the chain goes into `sum` with the block: `adc sum, t; adc sum, 0` cannot carry twice.
+
+use core::arch::naked_asm;
+
+use super::tail;
+use crate::checksum::routine::{Entry, Raw};
+use crate::fault::guarded;
+use crate::routine::Isa;
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "adc64",
+    isa: Isa::X86_64,
+    summary: "64-bit integer registers, add with carry; the best below a few hundred bytes",
+    needs: "",
+    available: || true,
+    sum,
+    copy,
+};
+
+#[unsafe(naked)]
+unsafe extern "sysv64" fn copy(dst: *mut u8, src: *const u8, len: usize) -> Raw {
+    naked_asm!(
+        "xor r8d, r8d",
+        "xor ecx, ecx",
+        "sub rdx, 32",
+        "jb 5f",
+        "2: mov rax, [rsi]",
+        "mov r9, [rsi + 8]",
+        "mov r10, [rsi + 16]",
+        "mov r11, [rsi + 24]",
+        "mov [rdi], rax",
+        "mov [rdi + 8], r9",
+        "mov [rdi + 16], r10",
+        "mov [rdi + 24], r11",
+        "3: add rax, r9",
+        "adc rax, r10",
+        "adc rax, r11",
+        "adc r8, rax",
+        "adc r8, 0",
+        "add rsi, 32",
+        "add rdi, 32",
+        "sub rdx, 32",
+        "jae 2b",
+        "5: add rdx, 32",
+        "jmp {words}",
+        "6: add rdx, 32",
+        "jmp {bytes}",
+        guarded!("2b", "3b", "6b"),
+        words = sym tail::copy_words,
+        bytes = sym tail::copy_bytes,
+    )
+}
+
+#[unsafe(naked)]
+unsafe extern "sysv64" fn sum(src: *const u8, len: usize) -> Raw {
+    naked_asm!(
+        "xor r8d, r8d",
+        "xor ecx, ecx",
+        "sub rsi, 64",
+        "jb 5f",
+        "2: mov rax, [rdi]",
+        "add rax, [rdi + 8]",
+        "adc rax, [rdi + 16]",
+        "adc rax, [rdi + 24]",
+        "adc rax, [rdi + 32]",
+        "adc rax, [rdi + 40]",
+        "adc rax, [rdi + 48]",
+        "adc rax, [rdi + 56]",
+        "3: adc r8, rax",
+        "adc r8, 0",
+        "add rdi, 64",
+        "sub rsi, 64",
+        "jae 2b",
+        "5: add rsi, 64",
+        "jmp {words}",
+        "6: add rsi, 64",
+        "jmp {bytes}",
+        guarded!("2b", "3b", "6b"),
+        words = sym tail::sum_words,
+        bytes = sym tail::sum_bytes,
+    )
+}
