@@ -183,6 +183,10 @@ rust() {
 # The emulator that counts (`-plugin`), and the one that has MOPS and answers riscv_hwprobe. Debian 12's qemu 7.2 is the
 # one, being linked dynamically; the backported 10 is the other, being linked statically.
 declare -A late
+declare -A early=(
+    [riscv64]="qemu-riscv64 -cpu rv64,v=true,vlen=256,vext_spec=v1.0"
+    [aarch64]="qemu-aarch64 -cpu max"
+)
 emulators() {
     local isa qemu
     for isa in "${isas[@]}"; do
@@ -221,6 +225,19 @@ run() {
         timeout --kill-after=10 $max_test cargo test --locked -p haul-copy --target "$target" "$@" </dev/null
 }
 
+# Every count of the recorded tables, and the bounds. One test a process: the plugin's file is one process's.
+counts() {
+    local isa=$1 tests=(counts_are_as_recorded) test
+    [ "$isa" != riscv64 ] || tests+=(merging_executes_at_most_a_fifth_of_the_byte_loop)
+    export HAUL_COPY_COUNTS=$cache/counts
+    [ -z "$record" ] || export HAUL_COPY_COUNTS_RECORD=$PWD/crates/copy/tests/counts
+    for test in "${tests[@]}"; do
+        run "$isa" "instructions: $test" "${early[$isa]} -plugin $cache/libinsns.so,out=$HAUL_COPY_COUNTS" \
+            --all-features --test counts -- --ignored --exact --nocapture "$test"
+    done
+    unset HAUL_COPY_COUNTS HAUL_COPY_COUNTS_RECORD
+}
+
 mkdir -p "$cache"
 packages
 rust
@@ -228,5 +245,6 @@ emulators
 step "$("${RUSTC:-rustc}" --version), $(cargo --version), plugin on qemu $(major "qemu-${isas[0]}"), MOPS on $(major "${late[${isas[0]}]}")"
 for isa in "${isas[@]}"; do
     run "$isa" "built" true --all-features --no-run
+    counts "$isa"
 done
 step "done"
