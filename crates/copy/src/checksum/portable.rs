@@ -206,7 +206,11 @@ pub(crate) static ROUTINES: &[Entry] = &[Entry {
 
 /// The best of these, for machines without routines of their own.
 #[cfg_attr(
-    all(target_arch = "x86_64", any(target_os = "linux", target_os = "none"), not(miri)),
+    all(
+        any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
+        any(target_os = "linux", target_os = "none"),
+        not(miri)
+    ),
     expect(dead_code, reason = "an instruction set with routines of its own has a better one")
 )]
 pub(crate) fn shift_merge() -> &'static Entry {

@@ -64,11 +64,20 @@ impl Drop for Region {
 /// Goes on at the fix-up of the instruction that faulted, or dies by the same signal.
 extern "C" fn handler(signal: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let context = context.cast::<libc::ucontext_t>();
+    #[cfg(target_arch = "x86_64")]
     // SAFETY: the kernel hands a handler with SA_SIGINFO its context.
-    let pc = unsafe { &mut (*context).uc_mcontext.gregs[libc::REG_RIP as usize] };
-    if let Some(to) = haul_copy::fault::fixup(usize::try_from(*pc).expect("an address")) {
+    let pc = unsafe { (&raw mut (*context).uc_mcontext.gregs[libc::REG_RIP as usize]).cast::<usize>() };
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    let pc = unsafe { (&raw mut (*context).uc_mcontext.pc).cast::<usize>() };
+    #[cfg(target_arch = "riscv64")]
+    // SAFETY: as above; the first of the general registers is the counter.
+    let pc = unsafe { (&raw mut (*context).uc_mcontext.__gregs[0]).cast::<usize>() };
+    // SAFETY: it points into the context.
+    if let Some(to) = haul_copy::fault::fixup(unsafe { pc.read() }) {
         FAULTS.fetch_add(1, Ordering::Relaxed);
-        *pc = to as libc::greg_t;
+        // SAFETY: as above; the fix-up is made for this state of the registers.
+        unsafe { pc.write(to) };
     } else {
         // SAFETY: async-signal-safe; the instruction faults again and ends the process.
         unsafe { libc::signal(signal, libc::SIG_DFL) };

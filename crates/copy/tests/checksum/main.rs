@@ -43,6 +43,10 @@ fn expected() -> Vec<&'static str> {
             names.push("avx512");
         }
     }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    names.extend(["adcs", "neon"]);
+    #[cfg(all(target_arch = "riscv64", not(miri)))]
+    names.push("ld-shift");
     names
 }
 
