@@ -8,9 +8,28 @@
 #![no_std]
 #![cfg_attr(not(test), warn(clippy::std_instead_of_core))]
 
+#[cfg(feature = "signal")]
+extern crate std;
+
 mod arch;
 pub mod checksum;
+#[cfg(feature = "signal")]
+mod error;
 pub mod fault;
+#[cfg(feature = "signal")]
+mod mapped;
+#[cfg(feature = "signal")]
+mod peer;
 mod routine;
+#[cfg(feature = "signal")]
+mod signal;
 
+#[cfg(feature = "signal")]
+pub use error::Error;
+#[cfg(feature = "signal")]
+pub use mapped::MappedFile;
+#[cfg(feature = "signal")]
+pub use peer::Peer;
+#[cfg(feature = "signal")]
+pub use signal::{Handler, Thread};
 pub use routine::{Isa, Known, Overlap, Routine, known};

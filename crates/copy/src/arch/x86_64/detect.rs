@@ -8,8 +8,6 @@ use core::sync::atomic::{AtomicU32, Ordering};
 const KNOWN: u32 = 1 << 31;
 const AVX2: u32 = 1 << 0;
 const AVX512: u32 = 1 << 1;
-const ERMS: u32 = 1 << 2;
-const FSRM: u32 = 1 << 3;
 
 /// `cpuid` is a trap into the hypervisor of a virtual machine, some 20 µs, so it is asked once.
 static FEATURES: AtomicU32 = AtomicU32::new(0);
@@ -35,16 +33,6 @@ pub(crate) fn avx512() -> bool {
     features() & AVX512 != 0
 }
 
-/// Enhanced `rep movsb`: microcode that moves whole lines.
-pub(super) fn erms() -> bool {
-    features() & ERMS != 0
-}
-
-/// Fast short `rep movsb`.
-pub(super) fn fsrm() -> bool {
-    features() & FSRM != 0
-}
-
 /// Intel SDM vol. 2, `CPUID`; vol. 1, 14.3 and 15.2 (what the system has to have switched on).
 fn ask() -> u32 {
     const OSXSAVE: u32 = 1 << 27;
@@ -63,12 +51,6 @@ fn ask() -> u32 {
     }
     if state & ZMM == ZMM && bit(leaf.ebx, 16) && bit(leaf.ebx, 30) && bit(leaf.ebx, 31) {
         found |= AVX512;
-    }
-    if bit(leaf.ebx, 9) {
-        found |= ERMS;
-    }
-    if bit(leaf.edx, 4) {
-        found |= FSRM;
     }
     found
 }

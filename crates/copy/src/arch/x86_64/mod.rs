@@ -5,20 +5,41 @@
 //! copied, and the fix-up is one of the ends in [`tail`]. Blocks are loaded before they are stored, and stores ascend.
 
 mod access;
+mod auto;
 pub(crate) mod detect;
+mod integer;
 mod string;
 mod tail;
+mod vector;
 
 use crate::routine::Entry;
 
 pub(crate) use access::Guarded;
 
-pub(crate) static ROUTINES: &[Entry] = &[string::REP_MOVSB];
+pub(crate) use auto::{best, select};
 
-pub(crate) fn best() -> &'static Entry {
-    &ROUTINES[0]
-}
-
-pub(crate) fn select(_len: usize, _src: usize, _dst: usize) -> &'static Entry {
-    best()
-}
+pub(crate) static ROUTINES: &[Entry] = &[
+    string::REP_MOVSB,
+    string::REP_MOVSB_ALIGNED,
+    string::REP_MOVSQ,
+    string::REP_MOVSQ_ALIGNED,
+    integer::INT32,
+    integer::INT32_ALL,
+    integer::INT32_ALIGNED,
+    integer::INT64,
+    integer::INT64_ALL,
+    integer::INT64_ALIGNED,
+    integer::INT64_NT,
+    vector::SSE2,
+    vector::SSE2_ALIGNED,
+    vector::SSE2_NT,
+    vector::AVX2,
+    vector::AVX2_ALIGNED,
+    vector::AVX2_NT,
+    vector::AVX512,
+    vector::AVX512_ALIGNED,
+    vector::AVX512_NT,
+    auto::AUTO_SSE2,
+    auto::AUTO_AVX2,
+    auto::AUTO_AVX512,
+];

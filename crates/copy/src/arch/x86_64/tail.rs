@@ -46,7 +46,7 @@ pub(super) unsafe extern "sysv64" fn vex_fence(dst: *mut u8, src: *const u8, len
     naked_asm!("sfence", "vzeroupper", "jmp {bytes}", bytes = sym bytes)
 }
 
-/// What is too short for a vector: less than 32 bytes by two loads and two stores that may meet or overlap.
+/// What is too short for a vector: less than 64 bytes, loaded from both ends and then stored; the halves may overlap.
 #[unsafe(naked)]
 pub(super) unsafe extern "sysv64" fn small(dst: *mut u8, src: *const u8, len: usize) -> usize {
     naked_asm!(
@@ -81,10 +81,22 @@ pub(super) unsafe extern "sysv64" fn small(dst: *mut u8, src: *const u8, len: us
         "mov qword ptr [rdi + rdx - 8], rcx",
         "xor eax, eax",
         "ret",
-        "6: movups xmm0, xmmword ptr [rsi]",
+        "6: cmp edx, 32",
+        "ja 9f",
+        "movups xmm0, xmmword ptr [rsi]",
         "movups xmm1, xmmword ptr [rsi + rdx - 16]",
         "movups xmmword ptr [rdi], xmm0",
         "movups xmmword ptr [rdi + rdx - 16], xmm1",
+        "xor eax, eax",
+        "ret",
+        "9: movups xmm0, xmmword ptr [rsi]",
+        "movups xmm1, xmmword ptr [rsi + 16]",
+        "movups xmm2, xmmword ptr [rsi + rdx - 32]",
+        "movups xmm3, xmmword ptr [rsi + rdx - 16]",
+        "movups xmmword ptr [rdi], xmm0",
+        "movups xmmword ptr [rdi + 16], xmm1",
+        "movups xmmword ptr [rdi + rdx - 32], xmm2",
+        "movups xmmword ptr [rdi + rdx - 16], xmm3",
         "xor eax, eax",
         "8: ret",
         guarded!("2b", "8b", "{bytes}"),
