@@ -37,13 +37,14 @@ struct Buffers {
 impl Buffers {
     fn new() -> Self {
         let room = (64 << 20) + 2 * 4096;
-        let source = (0..room).map(|i| (i * 0x9e37_79b9 >> 13) as u8).collect();
+        let source = (0..room).map(|i: usize| i.wrapping_mul(0x9e37_79b9).to_be_bytes()[3]).collect();
         Self { source, destination: vec![1; room] }
     }
 
     fn at(&mut self, from: usize, to: usize) -> (*const u8, *mut u8) {
         let page = |address: usize| address.wrapping_neg() % 4096;
-        let (source, destination) = (page(self.source.as_ptr().addr()), page(self.destination.as_ptr().addr()));
+        let (source, destination) =
+            (page(self.source.as_ptr().addr()), page(self.destination.as_ptr().addr()));
         (self.source[source + from..].as_ptr(), self.destination[destination + to..].as_mut_ptr())
     }
 }
@@ -94,7 +95,13 @@ impl Way {
 }
 
 /// One row; returns whether the bound was met, if there is one for it.
-fn compare(buffers: &mut Buffers, way: Way, len: usize, (from, to): (usize, usize), rounds: usize) -> Option<bool> {
+fn compare(
+    buffers: &mut Buffers,
+    way: Way,
+    len: usize,
+    (from, to): (usize, usize),
+    rounds: usize,
+) -> Option<bool> {
     let (source, destination) = buffers.at(from, to);
     let calls = (SAMPLE_BYTES / len).clamp(4, 4096).min(if rounds == 1 { 2 } else { usize::MAX });
     let best = Routine::auto(len, source, destination);
@@ -108,11 +115,13 @@ fn compare(buffers: &mut Buffers, way: Way, len: usize, (from, to): (usize, usiz
     };
     let sum = move || {
         // SAFETY: as above.
-        black_box(unsafe { way.sum.try_sum(black_box(destination), black_box(len)) });
+        let _ = black_box(unsafe { way.sum.try_sum(black_box(destination), black_box(len)) });
     };
     let fused = move || {
         // SAFETY: as above.
-        black_box(unsafe { way.copy.try_copy(black_box(destination), black_box(source), black_box(len)) });
+        let _ = black_box(unsafe {
+            way.copy.try_copy(black_box(destination), black_box(source), black_box(len))
+        });
     };
     let mut arms: [Box<dyn FnMut()>; 6] = [
         Box::new(fused),
@@ -169,7 +178,18 @@ fn table(only: &[String], rounds: usize) {
     println!("GB/s, medians of {rounds} interleaved rounds; bound: fused >= {BOUND} x copy then sum");
     println!(
         "{:>8} {:<5} {:<11} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6}  {:>5} {:>7} {:>8}",
-        "bytes", "s,d", "routine", "memcpy", "own", "sum", "mc+sum", "own+su", "fused", "ratio", "ceiling", "of copy"
+        "bytes",
+        "s,d",
+        "routine",
+        "memcpy",
+        "own",
+        "sum",
+        "mc+sum",
+        "own+su",
+        "fused",
+        "ratio",
+        "ceiling",
+        "of copy"
     );
     let (mut met, mut missed) = (0, 0);
     let sizes: Vec<usize> = only.iter().filter_map(|size| size.parse().ok()).collect();
@@ -201,17 +221,21 @@ fn short(rounds: usize) {
             print!("{:>9}", routine.name());
         }
         println!("   auto   ns a call");
-        for len in [16, 31, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 512, 768, 1000, 1024, 1500, 2048, 4096] {
+        for len in
+            [16, 31, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 512, 768, 1000, 1024, 1500, 2048, 4096]
+        {
             for (from, to) in [(0, 0), (3, 5)] {
                 let (source, destination) = buffers.at(from, to);
                 let arm = |routine: SumRoutine| -> Box<dyn FnMut()> {
-                    if copies {
-                        // SAFETY: both buffers have room for `len` bytes at these offsets, and are apart.
-                        Box::new(move || drop(black_box(unsafe { routine.try_copy(destination, source, black_box(len)) })))
-                    } else {
-                        // SAFETY: as above.
-                        Box::new(move || drop(black_box(unsafe { routine.try_sum(source, black_box(len)) })))
-                    }
+                    Box::new(move || {
+                        let _ = black_box(if copies {
+                            // SAFETY: both buffers have room for `len` bytes at these offsets, and are apart.
+                            unsafe { routine.try_copy(destination, source, black_box(len)) }
+                        } else {
+                            // SAFETY: as above.
+                            unsafe { routine.try_sum(source, black_box(len)) }
+                        });
+                    })
                 };
                 let mut arms: Vec<_> = routines.iter().map(|routine| arm(*routine)).collect();
                 let times = interleave(rounds, 2000, &mut arms);

@@ -14,6 +14,8 @@
 //! Departures: those of [`crate::arch::portable`], whose loads and stores, that say whether they faulted, these are too.
 //! What is added is what was stored, after it was.
 
+#![expect(clippy::cast_ptr_alignment, reason = "to aligned words only where the pointer is aligned")]
+
 use core::ops::Range;
 
 use super::routine::{Entry, Raw};
@@ -23,14 +25,14 @@ use crate::arch::portable::{Access, WORD, merge, to_alignment};
 use crate::routine::Isa;
 
 /// A byte where it stands in its aligned word.
-#[inline(always)]
+#[inline]
 fn place(byte: u8, address: usize) -> u64 {
     let at = address % WORD;
     u64::from(byte) << (8 * if cfg!(target_endian = "little") { at } else { WORD - 1 - at })
 }
 
 /// The result of a pass that began at `start`.
-#[inline(always)]
+#[inline]
 fn finish(start: usize, left: usize, sum: u64) -> Raw {
     Raw { left, words: if start % 2 == 1 { swap(sum) } else { sum } }
 }
@@ -40,7 +42,7 @@ fn finish(start: usize, left: usize, sum: u64) -> Raw {
 /// # Safety
 ///
 /// As [`crate::Routine::try_copy`], up to the end of the range.
-#[inline(always)]
+#[inline]
 unsafe fn copy_bytes<A: Access>(dst: *mut u8, src: *const u8, range: Range<usize>, sum: &mut u64) -> usize {
     let end = range.end;
     for at in range {
@@ -59,7 +61,7 @@ unsafe fn copy_bytes<A: Access>(dst: *mut u8, src: *const u8, range: Range<usize
 /// # Safety
 ///
 /// As [`crate::Routine::try_copy`], up to `len`; both are aligned at `at`.
-#[inline(always)]
+#[inline]
 unsafe fn copy_words<A: Access>(dst: *mut u8, src: *const u8, mut at: usize, len: usize, sum: &mut u64) -> usize {
     while len - at >= WORD {
         // SAFETY: a whole word is left, and it is aligned.
@@ -77,7 +79,7 @@ unsafe fn copy_words<A: Access>(dst: *mut u8, src: *const u8, mut at: usize, len
 /// # Safety
 ///
 /// As [`crate::Routine::try_copy`], up to `len`; `dst` is aligned at `at`, `src` is not.
-#[inline(always)]
+#[inline]
 unsafe fn merge_words<A: Access>(dst: *mut u8, src: *const u8, mut at: usize, len: usize, sum: &mut u64) -> usize {
     let start = src.wrapping_add(at);
     let shift = start.addr() % WORD;
@@ -110,7 +112,7 @@ unsafe fn merge_words<A: Access>(dst: *mut u8, src: *const u8, mut at: usize, le
 /// # Safety
 ///
 /// As [`crate::Routine::try_copy`].
-#[inline(always)]
+#[inline]
 unsafe fn copy<A: Access>(dst: *mut u8, src: *const u8, len: usize) -> Raw {
     let mut sum = 0;
     let head = to_alignment(dst, len);
@@ -135,7 +137,7 @@ unsafe fn copy<A: Access>(dst: *mut u8, src: *const u8, len: usize) -> Raw {
 /// # Safety
 ///
 /// As [`super::SumRoutine::try_sum`], up to the end of the range.
-#[inline(always)]
+#[inline]
 unsafe fn sum_bytes<A: Access>(src: *const u8, range: Range<usize>, sum: &mut u64) -> usize {
     let end = range.end;
     for at in range {
@@ -150,7 +152,7 @@ unsafe fn sum_bytes<A: Access>(src: *const u8, range: Range<usize>, sum: &mut u6
 /// # Safety
 ///
 /// As [`super::SumRoutine::try_sum`].
-#[inline(always)]
+#[inline]
 unsafe fn sum<A: Access>(src: *const u8, len: usize) -> Raw {
     let mut sum = 0;
     let head = to_alignment(src.cast_mut(), len);

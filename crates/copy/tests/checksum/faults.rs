@@ -1,7 +1,8 @@
 //! Memory that ends: a page that may not be touched before and behind, and faults at every offset.
 
+use std::cell::Cell;
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use haul_copy::checksum::{Sum, SumRoutine};
 
@@ -12,8 +13,10 @@ const CANARY: u8 = 0xa5;
 /// Offsets of the side that does not end.
 const OFFSETS: usize = 64;
 
-/// Faults that were fixed up.
-static FAULTS: AtomicUsize = AtomicUsize::new(0);
+thread_local! {
+    /// Faults of this thread that were fixed up: one too many would not show in what was copied.
+    static FAULTS: Cell<u64> = const { Cell::new(0) };
+}
 
 /// Pages that may be used, between two that may not.
 struct Region {
@@ -75,7 +78,7 @@ extern "C" fn handler(signal: libc::c_int, _: *mut libc::siginfo_t, context: *mu
     let pc = unsafe { (&raw mut (*context).uc_mcontext.__gregs[0]).cast::<usize>() };
     // SAFETY: it points into the context.
     if let Some(to) = haul_copy::fault::fixup(unsafe { pc.read() }) {
-        FAULTS.fetch_add(1, Ordering::Relaxed);
+        FAULTS.set(FAULTS.get() + 1);
         // SAFETY: as above; the fix-up is made for this state of the registers.
         unsafe { pc.write(to) };
     } else {
@@ -163,6 +166,7 @@ fn nothing_beside_the_ranges_is_touched() {
                 }
             }
         }
+        assert_eq!(FAULTS.get(), 0, "{routine:?}");
     }
 }
 
@@ -175,7 +179,6 @@ fn ends() -> impl Iterator<Item = (usize, usize)> {
 #[test]
 fn a_source_that_ends_anywhere_leaves_an_exact_prefix_and_its_sum() {
     catch_faults();
-    let before = FAULTS.load(Ordering::Relaxed);
     let data = Data::new(2200);
     let (source, destination) = (Region::new(1), Region::new(1));
     for (whole, len) in ends() {
@@ -187,11 +190,14 @@ fn a_source_that_ends_anywhere_leaves_an_exact_prefix_and_its_sum() {
                 destination.bytes().fill(CANARY);
                 data.check(routine, destination.start.wrapping_add(offset), src, len, whole);
                 let beside = &destination.bytes()[offset + whole..];
-                assert!(beside.iter().all(|byte| *byte == CANARY), "{routine:?} wrote beyond {whole} of {len}");
+                assert!(
+                    beside.iter().all(|byte| *byte == CANARY),
+                    "{routine:?} wrote beyond {whole} of {len}"
+                );
             }
         }
     }
-    assert!(FAULTS.load(Ordering::Relaxed) > before);
+    assert!(FAULTS.get() > 0);
 }
 
 #[test]
@@ -206,6 +212,34 @@ fn a_destination_that_ends_anywhere_has_an_exact_prefix_and_its_sum() {
             for routine in routines() {
                 destination.bytes()[PAGE - whole..].fill(CANARY);
                 data.check(routine, dst, source.start.wrapping_add(offset), len, whole);
+            }
+        }
+    }
+}
+
+/// Where lines are fetched ahead, and the loop that ends that.
+#[test]
+fn long_copies_leave_exact_prefixes_too() {
+    catch_faults();
+    let data = Data::new(16 * PAGE);
+    let (source, destination) = (Region::new(16), Region::new(16));
+    for whole in (33_000..50_000).step_by(509).chain([32_768, 33_024, 65_536]) {
+        for len in [whole + 1, whole + 300, whole + 5_000] {
+            for offset in [0, 1, 8, 63].into_iter().filter(|offset| offset + len <= source.len) {
+                let (src, dst) = (source.end().wrapping_sub(whole), destination.start.wrapping_add(offset));
+                source.bytes()[source.len - whole..].copy_from_slice(&data.bytes[..whole]);
+                for routine in routines() {
+                    data.check_sum(routine, src, len, whole);
+                    destination.bytes().fill(CANARY);
+                    data.check(routine, dst, src, len, whole);
+                    let beside = &destination.bytes()[offset + whole..];
+                    assert!(beside.iter().all(|byte| *byte == CANARY), "{routine:?} beyond {whole} of {len}");
+                }
+                let (src, dst) = (source.start.wrapping_add(offset), destination.end().wrapping_sub(whole));
+                source.bytes()[offset..offset + len].copy_from_slice(&data.bytes[..len]);
+                for routine in routines() {
+                    data.check(routine, dst, src, len, whole);
+                }
             }
         }
     }

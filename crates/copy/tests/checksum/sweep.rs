@@ -6,15 +6,11 @@ use crate::{noise, oracle, routines};
 
 /// Beyond the blocks, thresholds and tails of every routine; also what is around a thousand, in larger steps.
 const LONGEST: usize = if cfg!(miri) { 40 } else { 512 };
+/// All of a cache line's; under Miri some, odd and even.
 const OFFSETS: usize = 64;
 /// Bytes on either side that a copy leaves alone.
 const MARGIN: usize = 64;
 const CANARY: u8 = 0xa5;
-
-/// The offsets to try: all, or under Miri those of one word.
-fn offsets() -> impl Iterator<Item = usize> {
-    (0..OFFSETS).step_by(if cfg!(miri) { 7 } else { 1 })
-}
 
 struct Sweep {
     source: Vec<u8>,
@@ -30,7 +26,8 @@ impl Sweep {
     fn new(data: Vec<u8>) -> Self {
         let room = data.len() + 2 * MARGIN + 2 * OFFSETS;
         let (source, destination) = (vec![0; room], vec![CANARY; room]);
-        let base = [&source, &destination].map(|buffer| buffer.as_ptr().addr().wrapping_neg() % OFFSETS + MARGIN);
+        let base =
+            [&source, &destination].map(|buffer| buffer.as_ptr().addr().wrapping_neg() % OFFSETS + MARGIN);
         let sums = (0..=data.len()).map(|len| oracle(&data[..len])).collect();
         Self { source, destination, base, sums, data }
     }
@@ -48,7 +45,12 @@ impl Sweep {
     }
 
     fn run(&mut self, lengths: &[usize]) {
-        for from in offsets() {
+        let offsets: Vec<_> = (0..OFFSETS).step_by(if cfg!(miri) { 7 } else { 1 }).collect();
+        self.run_at(lengths, &offsets);
+    }
+
+    fn run_at(&mut self, lengths: &[usize], offsets: &[usize]) {
+        for &from in offsets {
             let start = self.base[0] + from;
             // What is beside the source must not be in the sum.
             self.source.fill(0xff);
@@ -58,7 +60,7 @@ impl Sweep {
                     let sum = routine.sum(&self.source[start..start + len]);
                     assert_eq!(sum, Sum::of(&self.data[..len]), "{routine:?}, {len} bytes at offset {from}");
                     assert_eq!(sum.fold(), self.sums[len], "{routine:?}, {len} bytes at offset {from}");
-                    for to in offsets() {
+                    for &to in offsets {
                         self.one(routine, len, from, to);
                     }
                 }
@@ -79,6 +81,17 @@ fn lengths_around_blocks_and_thresholds() {
     let around = |len: usize| (len - 2..=len + 2).chain([len + 63, len + 65, len + 127]);
     let lengths: Vec<_> = [768, 1024, 1280, 1536, 2048, 4096].into_iter().flat_map(around).collect();
     Sweep::new(noise(4096 + 130)).run(&lengths);
+}
+
+/// Where lines are fetched ahead, and the loop that ends that.
+#[test]
+#[cfg(not(miri))]
+fn long_copies() {
+    let data = noise(70_000);
+    let mut sweep = Sweep::new(data);
+    let lengths: Vec<_> =
+        (32_700..35_200).step_by(61).chain([32_767, 32_768, 32_769, 65_536, 69_999]).collect();
+    sweep.run_at(&lengths, &[0, 1, 3, 8, 62, 63]);
 }
 
 #[test]

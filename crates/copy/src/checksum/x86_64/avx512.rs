@@ -12,8 +12,12 @@
 //! 2. Stores that straddle cache lines cost a third of the speed, so that long copies align the destination. Behind the
 //!    first, masked vector every byte then counts where it stands in its aligned word, and at the end the sum is rotated by
 //!    a byte if the destination began at an odd address.
-//! 3. Only registers 16 to 31 are used: they don't make the upper halves of the lower ones dirty, so that no `vzeroupper` is
+//! 3. A long copy asks for the lines it is going to store (`prefetchw`), which the CPU fetches late by itself; never for one
+//!    beyond the end, which may be somebody else's.
+//! 4. Only registers 16 to 31 are used: they don't make the upper halves of the lower ones dirty, so that no `vzeroupper` is
 //!    needed.
+
+#![expect(clippy::too_many_lines, reason = "one instruction a line")]
 
 use core::arch::naked_asm;
 
@@ -32,6 +36,14 @@ pub(super) const ENTRY: Entry = Entry {
     sum,
     copy,
 };
+
+/// From how many bytes what is stored is fetched ahead: where both ends together leave the first-level cache (48 KiB here).
+/// Below, the hints only cost (7 % at 8 KiB).
+const PREFETCH_FROM: usize = 32 << 10;
+
+/// How far ahead. Against the plain copy, 64 KiB / 256 KiB / 1 MiB: without 0.93 / 0.88 / 0.80 of its speed, 1 KiB ahead 0.94
+/// / 0.92 / 0.90, 2 KiB 0.94 / 0.94 / 0.93, 4 KiB 0.87 / 0.92 / 0.80; fetching the source ahead too is never better.
+const PREFETCH_AHEAD: usize = 2 << 10;
 
 /// Adds `zmm16` to the accumulators: `zmm20` total, `zmm21` high.
 macro_rules! accumulate_one {
@@ -73,26 +85,48 @@ unsafe extern "sysv64" fn copy(dst: *mut u8, src: *const u8, len: usize) -> Raw 
         "cmp rdx, {align_from}",
         "jb 4f",
         "mov eax, edi",
+        "neg eax",
         "and eax, 63",
         "jz 4f",
-        "sub rdi, rax",
-        "sub rsi, rax",
-        "add rdx, rax",
         "xor r10d, r10d",
         "bts r10, rax",
-        "neg r10",
+        "dec r10",
         "kmovq k1, r10",
         "2: vmovdqu8 zmm16 {{k1}} {{z}}, [rsi]",
         "vmovdqu8 [rdi] {{k1}}, zmm16",
-        "3:",
-        accumulate_one!(),
-        "lea ecx, [8 * rax]",
+        "3: lea ecx, [8 * rax]",
         "and ecx, 8",
-        "add rsi, 64",
-        "add rdi, 64",
-        "sub rdx, 64",
+        "vpbroadcastq zmm17, rcx",
+        "vprolvq zmm16, zmm16, zmm17",
+        accumulate_one!(),
+        "add rsi, rax",
+        "add rdi, rax",
+        "sub rdx, rax",
         "4: sub rdx, 256",
         "jb 5f",
+        "cmp rdx, {prefetch_from}",
+        "jb 22f",
+        ".p2align 5",
+        "32: vmovdqu64 zmm16, [rsi]",
+        "vmovdqu64 zmm17, [rsi + 64]",
+        "vmovdqu64 zmm18, [rsi + 128]",
+        "vmovdqu64 zmm19, [rsi + 192]",
+        "vmovdqu64 [rdi], zmm16",
+        "vmovdqu64 [rdi + 64], zmm17",
+        "vmovdqu64 [rdi + 128], zmm18",
+        "vmovdqu64 [rdi + 192], zmm19",
+        "33:",
+        accumulate!(),
+        "add rsi, 256",
+        "add rdi, 256",
+        "prefetchw [rdi + {ahead}]",
+        "prefetchw [rdi + {ahead} + 64]",
+        "prefetchw [rdi + {ahead} + 128]",
+        "prefetchw [rdi + {ahead} + 192]",
+        "sub rdx, 256",
+        "cmp rdx, {ahead}",
+        "jae 32b",
+        "jmp 22f",
         ".p2align 5",
         "22: vmovdqu64 zmm16, [rsi]",
         "vmovdqu64 zmm17, [rsi + 64]",
@@ -134,11 +168,7 @@ unsafe extern "sysv64" fn copy(dst: *mut u8, src: *const u8, len: usize) -> Raw 
         "xor eax, eax",
         "mov rdx, r8",
         "ret",
-        // Nothing is copied yet: back to where the copy begins.
-        "8: xor r8d, r8d",
-        "add rdi, rax",
-        "add rsi, rax",
-        "sub rdx, rax",
+        "8: xor r8d, r8d", // nothing is copied yet
         "jmp {bytes}",
         "28: add rdx, 192",
         "29: add rdx, 64",
@@ -146,9 +176,12 @@ unsafe extern "sysv64" fn copy(dst: *mut u8, src: *const u8, len: usize) -> Raw 
         reduce!(),
         "jmp {bytes}",
         guarded!("2b", "3b", "8b"),
+        guarded!("32b", "33b", "28b"),
         guarded!("22b", "23b", "28b"),
         guarded!("24b", "25b", "29b"),
         guarded!("26b", "27b", "9b"),
+        ahead = const PREFETCH_AHEAD,
+        prefetch_from = const PREFETCH_FROM,
         align_from = const super::ALIGN_FROM,
         bytes = sym tail::copy_bytes,
     )

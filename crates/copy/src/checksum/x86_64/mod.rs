@@ -19,15 +19,20 @@ const ADC: usize = 0;
 const AVX2: usize = 2;
 const AVX512: usize = 3;
 
-/// From how many bytes a copy aligns its destination first.
-const ALIGN_FROM: usize = 256;
+/// From how many bytes a copy aligns its destination first. For misaligned ends, the time with aligning by that without: 1.24 at
+/// 512 bytes, 1.02 at 1000, 0.94 at 1500, 0.80 at 4096.
+const ALIGN_FROM: usize = 1024;
 
-/// From how many bytes a vector's set-up and its final sum over the lanes pay.
-const COPY_AVX2_FROM: usize = 256;
-const COPY_AVX512_FROM: usize = 1024;
-const SUM_AVX2_FROM: usize = 256;
-const SUM_AVX512_FROM: usize = 1024;
+// From how many bytes a vector's set-up and its final sum over the lanes pay. Measured on Sapphire Rapids, back to back; there
+// AVX-512 starts without a pause and hardly lowers the clock. ns of adc64, AVX2, AVX-512 for a sum: 16 bytes 8.2, 7.8, 6.9;
+// 64: 7.8, 9.0, 7.2; 128: 11.0, 11.0, 10.5; 256: 11.7, 10.7, 7.7; for a copy: 16 bytes 8.5, 8.7, 8.8; 32: 10.6, 10.0, 8.6;
+// 96: 13.9, 13.2, 10.2; 128: 13.1, 11.6, 9.6. SSE2 is nowhere better than both of its neighbours.
+const COPY_AVX2_FROM: usize = 96;
+const COPY_AVX512_FROM: usize = 32;
+const SUM_AVX2_FROM: usize = 128;
+const SUM_AVX512_FROM: usize = 16;
 
+/// The routine for this length, by what the CPU has.
 #[inline]
 fn pick(len: usize, avx2_from: usize, avx512_from: usize) -> &'static Entry {
     if len >= avx512_from && detect::avx512() {
