@@ -245,21 +245,25 @@ cross_cargo() {
         timeout --kill-after=10 $max_test cargo "$1" --locked -p haul-copy --all-features --target "$target" "${@:2}" </dev/null
 }
 
-# Everything there is on the first machine, the suite on the others; and what ran is what should have.
+# What no emulator here can do: they place mappings themselves, and none of huge pages. It runs natively in step `test`.
+not_emulated=(a_mapping_of_huge_pages)
+
+# Everything there is on the first machine, the suites on the others; and what ran is what should have.
 tests() {
     local isa=$1 name emulator routines stride what=() output=$cache/output
     while IFS='|' read -r name emulator routines stride; do
         step "$isa: tests on $name"
         if [ ${#what[@]} = 0 ]; then what=(--tests); else what=(--test suite --test checksum); fi
-        HAUL_COPY_STRIDE=$stride cross_cargo "$isa" "$emulator" test "${what[@]}" -- --nocapture >"$output" 2>&1 || {
+        HAUL_COPY_STRIDE=$stride cross_cargo "$isa" "$emulator" test "${what[@]}" -- \
+            --nocapture "${not_emulated[@]/#/--skip=}" >"$output" 2>&1 || {
             tail -n 100 "$output" >&2
             give_up "the tests failed on $name ($emulator)"
         }
         grep -E '^(test result|checksum routines that ran)' "$output"
         same "$name" "$routines" "$output"
     done < <(machines "$isa")
+    echo "not emulated: ${not_emulated[*]}"
     step "$isa: documentation's examples"
-    read -r _ emulator < <(machines "$isa" | head -n 1 | tr '|' ' ')
     cross_cargo "$isa" "$(machines "$isa" | head -n 1 | cut -d'|' -f2)" test --doc 2>&1 | grep '^test result'
 }
 
@@ -294,15 +298,16 @@ counts() {
 # A routine that is named for an instruction contains it, and calls nothing. Those in Rust may call what panics, but no memcpy
 # that the compiler made of a loop.
 disassembly() {
-    local isa=$1 binary listing=$cache/listing function wanted word body calls checked=0
+    local isa=$1 binaries listing=$cache/listing function wanted word body calls checked=0
     step "$isa: disassembly"
-    binary=$(cross_cargo "$isa" true test --test suite --no-run 2>&1 | sed -n 's/^ *Executable .*(\(.*\))$/\1/p')
-    "$isa-linux-gnu-objdump" -d -C --no-show-raw-insn "$binary" >"$listing"
+    mapfile -t binaries < <(cross_cargo "$isa" true test --test suite --test checksum --no-run 2>&1 |
+        sed -n 's/^ *Executable .*(\(.*\))$/\1/p')
+    "$isa-linux-gnu-objdump" -d -C --no-show-raw-insn "${binaries[@]}" >"$listing"
     while read -r function wanted; do
-        body=$(awk -v name="<haul_copy::$function" 'index($0, name) {on = 1} on && /^$/ {exit} on' "$listing")
-        [ -n "$body" ] || give_up "no function haul_copy::$function in $binary"
+        body=$(awk -v name="<haul_copy::$function>:" 'index($0, name) {on = 1} on && /^$/ {exit} on' "$listing")
+        [ -n "$body" ] || give_up "no function haul_copy::$function in ${binaries[*]}"
         for word in $wanted; do
-            grep -qP "\t\Q$word\E" <<<"$body" || give_up "haul_copy::$function has no \`$word\`:" "$body"
+            grep -qP "\t(?:$word)" <<<"$body" || give_up "haul_copy::$function has no \`$word\`:" "$body"
         done
         # Ends that are jumped to are fine; calls are not.
         calls='\t(bl|blr|jal|jalr)\t|mem(cpy|move|set)'
@@ -313,6 +318,8 @@ disassembly() {
     echo "$checked functions contain their instructions, and call nothing"
 }
 
+# Lines of a function and its instructions, as patterns. Those of vectors by their codes, too: an older objdump doesn't know them
+# in a program that is made for cores without.
 instructions() {
     local portable="arch::portable::bytes
 arch::portable::words
@@ -323,7 +330,7 @@ arch::machine::scalar::lb lb sb
 arch::machine::scalar::ld ld sd
 arch::machine::scalar::ld_shift ld sd sll srl or
 arch::machine::scalar::ld_unaligned ld sd lh lw
-arch::machine::vector::rvv vsetvli vle8.v vse8.v
+arch::machine::vector::rvv vsetvli|\.4byte\t0xc3672d7 vle8.v|\.4byte\t0x2058007 vse8.v|\.4byte\t0x2050027
 checksum::machine::sum ld sltu
 checksum::machine::copy ld sd sll srl sltu" ;;
     aarch64) echo "$portable
