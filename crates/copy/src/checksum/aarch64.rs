@@ -1,4 +1,5 @@
-//! Checksum routines of AArch64: words in the general registers by add-with-carry, and the halves of words in SIMD lanes.
+//! Checksum routines of AArch64: words in the general registers by add-with-carry, and the halves of words in
+//! SIMD lanes.
 //!
 //! ```text
 //! sum:   while left ≥ 64 (neon: 128): sum += the words of the block, wherever the source is
@@ -11,12 +12,15 @@
 //!
 //! Departures:
 //!
-//! 1. `adcs` chains the words of a block; the last carry is added before the loop counts on, which has flags of its own.
-//! 2. `uadalp` adds two neighbouring 32-bit halves to a 64-bit lane: one instruction for 16 bytes. A lane has room for 2³¹ of
-//!    them, far beyond a piece. Four accumulators, as a dependent one has to wait four cycles on most cores.
-//! 3. A shift uses the low six bits of its count: `8 · address` places a byte. `sum` has no addresses to align to: its steps
-//!    come from the start at even distances, and what is added last is the only odd one.
-//! 4. After a fault a byte loop goes on, placing each byte by its address (`copy`) or its distance from the start (`sum`).
+//! 1. `adcs` chains the words of a block; the last carry is added before the loop counts on, which has flags
+//!    of its own.
+//! 2. `uadalp` adds two neighbouring 32-bit halves to a 64-bit lane: one instruction for 16 bytes. A lane has
+//!    room for 2³¹ of them, far beyond a piece. Four accumulators, as a dependent one has to wait four cycles
+//!    on most cores.
+//! 3. A shift uses the low six bits of its count: `8 · address` places a byte. `sum` has no addresses to
+//!    align to: its steps come from the start at even distances, and what is added last is the only odd one.
+//! 4. After a fault a byte loop goes on, placing each byte by its address (`copy`) or its distance from the
+//!    start (`sum`).
 //!
 //! Written for little-endian memory, as `place` in the portable module's terms.
 
@@ -62,7 +66,11 @@ const NEON_FROM: usize = 256;
 
 #[inline]
 fn pick(len: usize) -> &'static Entry {
-    if len >= NEON_FROM && cfg!(target_feature = "neon") { &ROUTINES[ROUTINES.len() - 1] } else { &ROUTINES[0] }
+    if len >= NEON_FROM && cfg!(target_feature = "neon") {
+        &ROUTINES[ROUTINES.len() - 1]
+    } else {
+        &ROUTINES[0]
+    }
 }
 
 #[inline]
@@ -132,14 +140,26 @@ macro_rules! reduce {
 macro_rules! copy_step {
     ($bit:literal, $bytes:literal, $load:literal, $store:literal, $register:literal) => {
         concat!(
-            "tbz x7, #", $bit, ", 50f\n",
-            $load, " ", $register, ", [x1]\n",
-            $store, " ", $register, ", [x0]\n",
+            "tbz x7, #",
+            $bit,
+            ", 50f\n",
+            $load,
+            " ",
+            $register,
+            ", [x1]\n",
+            $store,
+            " ",
+            $register,
+            ", [x0]\n",
             "lsl x2, x0, #3\n",
             "lsl x3, x3, x2\n",
             add!(),
-            "add x1, x1, #", $bytes, "\n",
-            "add x0, x0, #", $bytes, "\n",
+            "add x1, x1, #",
+            $bytes,
+            "\n",
+            "add x0, x0, #",
+            $bytes,
+            "\n",
             "50:\n",
         )
     };
@@ -173,10 +193,17 @@ macro_rules! copy_tail {
 macro_rules! sum_step {
     ($bit:literal, $bytes:literal, $load:literal, $register:literal) => {
         concat!(
-            "tbz x7, #", $bit, ", 50f\n",
-            $load, " ", $register, ", [x0]\n",
+            "tbz x7, #",
+            $bit,
+            ", 50f\n",
+            $load,
+            " ",
+            $register,
+            ", [x0]\n",
             add!(),
-            "add x0, x0, #", $bytes, "\n",
+            "add x0, x0, #",
+            $bytes,
+            "\n",
             "50:\n",
         )
     };
@@ -194,8 +221,8 @@ macro_rules! sum_tail {
     };
 }
 
-/// Bytes until one faults, and the end of every copy. Not a function: `x0` destination, `x1` source, `x6` its end, `x4` the sum,
-/// `x5` where the destination began.
+/// Bytes until one faults, and the end of every copy. Not a function: `x0` destination, `x1` source, `x6` its
+/// end, `x4` the sum, `x5` where the destination began.
 #[unsafe(naked)]
 unsafe extern "C" fn copy_bytes() -> Raw {
     naked_asm!(
@@ -223,8 +250,8 @@ unsafe extern "C" fn copy_bytes() -> Raw {
     )
 }
 
-/// Bytes until one faults, and the end of every sum. Not a function: `x0` source, `x6` its end, `x4` the sum, `x5` where the
-/// source began.
+/// Bytes until one faults, and the end of every sum. Not a function: `x0` source, `x6` its end, `x4` the sum,
+/// `x5` where the source began.
 #[unsafe(naked)]
 unsafe extern "C" fn sum_bytes() -> Raw {
     naked_asm!(

@@ -14,10 +14,11 @@
 //!
 //! Departures:
 //!
-//! 1. One's complement addition without a carry flag is `add s, s, w; sltu c, s, w; add s, s, c`: three instructions a word.
-//!    It cannot carry twice. (32-bit halves with `lwu; add` are as many.)
-//! 2. `sum` has no byte loop, also where it faults. An aligned word faults as a whole, and what it holds of the source starts
-//!    at the first byte that can't be read; a block that faults is gone through again word by word to find that.
+//! 1. One's complement addition without a carry flag is `add s, s, w; sltu c, s, w; add s, s, c`: three
+//!    instructions a word. It cannot carry twice. (32-bit halves with `lwu; add` are as many.)
+//! 2. `sum` has no byte loop, also where it faults. An aligned word faults as a whole, and what it holds of
+//!    the source starts at the first byte that can't be read; a block that faults is gone through again word
+//!    by word to find that.
 //! 3. A shift uses the low six bits of its count: `8 · address` places a byte.
 //! 4. The head of `copy` needs no carries, its bytes stand in different places of one word.
 
@@ -53,17 +54,7 @@ const COPY_WORDS_MIN: usize = 15;
 /// `t4 += $word`, one's complement, by way of `$carry`.
 macro_rules! add {
     ($word:literal, $carry:literal) => {
-        concat!(
-            "add t4, t4, ",
-            $word,
-            "\nsltu ",
-            $carry,
-            ", t4, ",
-            $word,
-            "\nadd t4, t4, ",
-            $carry,
-            "\n"
-        )
+        concat!("add t4, t4, ", $word, "\nsltu ", $carry, ", t4, ", $word, "\nadd t4, t4, ", $carry, "\n")
     };
 }
 
@@ -86,7 +77,8 @@ macro_rules! finish {
     };
 }
 
-/// `a0` the next aligned word, `a1` what was asked for, `t6` the end, `t4` the sum, `t0` where the source began.
+/// `a0` the next aligned word, `a1` what was asked for, `t6` the end, `t4` the sum, `t0` where the source
+/// began.
 #[unsafe(naked)]
 unsafe extern "C" fn sum(src: *const u8, len: usize) -> Raw {
     naked_asm!(

@@ -1,5 +1,5 @@
-//! What this CPU has. Its identification registers are the kernel's to read: it is compiled in, or Linux says (feature
-//! `signal`) in `AT_HWCAP2` (kernel document `arch/arm64/elf_hwcaps.rst`).
+//! What this CPU has. Its identification registers are the kernel's to read: it is compiled in, or Linux says
+//! (feature `signal`) in `AT_HWCAP2` (kernel document `arch/arm64/elf_hwcaps.rst`).
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -20,7 +20,8 @@ fn features() -> u32 {
     features
 }
 
-/// The memory-copy instructions, which the kernel must have switched on and help across kinds of cores (Linux ≥ 6.5).
+/// The memory-copy instructions, which the kernel must have switched on and help across kinds of cores (Linux
+/// ≥ 6.5).
 pub(super) fn mops() -> bool {
     features() & MOPS != 0
 }

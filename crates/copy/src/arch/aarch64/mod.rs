@@ -1,8 +1,9 @@
 //! `AArch64`.
 //!
-//! Every routine here is a naked function of the standard convention: `x0` destination, `x1` source, `x2` length, and what
-//! was not copied in `x0`. Where an instruction may fault, what the fix-up needs to find the last point up to which all is
-//! copied is in registers; it ends in [`pairs::ldrb`]. Blocks are loaded before they are stored, and stores ascend.
+//! Every routine here is a naked function of the standard convention: `x0` destination, `x1` source, `x2`
+//! length, and what was not copied in `x0`. Where an instruction may fault, what the fix-up needs to find the
+//! last point up to which all is copied is in registers; it ends in [`pairs::ldrb`]. Blocks are loaded before
+//! they are stored, and stores ascend.
 
 mod access;
 mod detect;
@@ -18,11 +19,13 @@ const fn entry(name: &'static str, summary: &'static str, run: Run) -> Entry {
     Entry { name, isa: Isa::Aarch64, summary, needs: "", overlap: Overlap::Forward, available: || true, run }
 }
 
-const LDRB: Entry = entry("ldrb", "byte by byte in four instructions: the measure of the others", pairs::ldrb);
+const LDRB: Entry =
+    entry("ldrb", "byte by byte in four instructions: the measure of the others", pairs::ldrb);
 const LDP: Entry =
     entry("ldp", "pairs of general registers, 64 bytes a round, to an aligned destination", pairs::ldp);
 #[cfg(target_feature = "neon")]
-const LDP_Q: Entry = entry("ldp-q", "pairs of SIMD registers, 128 bytes a round, to an aligned destination", pairs::ldp_q);
+const LDP_Q: Entry =
+    entry("ldp-q", "pairs of SIMD registers, 128 bytes a round, to an aligned destination", pairs::ldp_q);
 const MOPS: Entry = Entry {
     needs: "mops",
     available: detect::mops,
@@ -37,7 +40,8 @@ const AT_LDP: usize = 1;
 const AT_LDP_Q: usize = 2;
 const AT_MOPS: usize = 3;
 
-/// Each of these chooses by itself between bytes, pairs and wider pairs; which is best is a matter of the CPU alone.
+/// Each of these chooses by itself between bytes, pairs and wider pairs; which is best is a matter of the CPU
+/// alone.
 pub(crate) fn best() -> &'static Entry {
     if detect::mops() {
         &ROUTINES[AT_MOPS]

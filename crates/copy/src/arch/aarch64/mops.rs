@@ -4,19 +4,19 @@
 //! mops    cpyfp; cpyfm; cpyfe; return 0
 //! ```
 //!
-//! Each instruction keeps its progress in its three registers, also when it faults, but in one of two forms that the core
-//! may choose from (Arm ARM, C6.2, `CPYFP`):
+//! Each instruction keeps its progress in its three registers, also when it faults, but in one of two forms
+//! that the core may choose from (Arm ARM, C6.2, `CPYFP`):
 //!
 //! - option A: `x0` and `x1` are the *ends*, `x2` is minus the number of bytes left;
 //! - option B: `x0` and `x1` are where it got to, `x2` is the number of bytes left.
 //!
-//! The carry flag tells which. The fix-up goes by the sign of `x2` instead: a length has no top bit (the instructions take
-//! a longer one for 2⁶³ − 1), and the sign is right also where the first of the three faults before the flags are set, as
-//! QEMU's does. Once the registers are in form B, the byte loop finds the byte that faults: a core may report less than it
-//! wrote.
+//! The carry flag tells which. The fix-up goes by the sign of `x2` instead: a length has no top bit (the
+//! instructions take a longer one for 2⁶³ − 1), and the sign is right also where the first of the three
+//! faults before the flags are set, as QEMU's does. Once the registers are in form B, the byte loop finds the
+//! byte that faults: a core may report less than it wrote.
 //!
-//! What a core may have written beyond the byte that faults is not in these registers; that no store goes beyond it holds
-//! for QEMU, and for a core that stores in ascending order.
+//! What a core may have written beyond the byte that faults is not in these registers; that no store goes
+//! beyond it holds for QEMU, and for a core that stores in ascending order.
 
 use core::arch::naked_asm;
 

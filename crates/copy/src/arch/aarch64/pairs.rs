@@ -14,19 +14,24 @@
 //!         64, 32, 16, 8, 4, 2, 1 bytes
 //! ```
 //!
-//! No routine here merges words by shifts, as riscv64's do: a load or store of normal memory may have any address (Arm ARM,
-//! B2.8; `SCTLR_ELx.A` is 0 under every system that runs ordinary programs), and a misaligned one that stays within 64
-//! bytes costs nothing on cores since the Cortex-A57. Merging would add three instructions a word to save nothing.
+//! No routine here merges words by shifts, as riscv64's do: a load or store of normal memory may have any
+//! address (Arm ARM, B2.8; `SCTLR_ELx.A` is 0 under every system that runs ordinary programs), and a
+//! misaligned one that stays within 64 bytes costs nothing on cores since the Cortex-A57. Merging would add
+//! three instructions a word to save nothing.
 //!
 //! Departures:
 //!
-//! 1. `ldrb` counts a negative index up to zero: four instructions a byte, and what is left is the index negated.
-//! 2. `x6` is the end of the source; the fix-up of the pair routines makes `x6 − x1` the length and goes to `ldrb`.
+//! 1. `ldrb` counts a negative index up to zero: four instructions a byte, and what is left is the index
+//!    negated.
+//! 2. `x6` is the end of the source; the fix-up of the pair routines makes `x6 − x1` the length and goes to
+//!    `ldrb`.
 //! 3. Loads and stores have no write-back: a store that faults must find both addresses at the same place.
-//! 4. The destination is aligned so far that no store crosses a page. One that did and faulted could leave anything in the
-//!    page that can be written (Arm ARM, D1.13: such bytes are UNKNOWN); all before the fault is written again byte by byte,
-//!    but what lies after it would not be. So too the tail: its stores go down in size from an aligned address.
-//! 5. All loads of a block come before its stores, so that a load that faults leaves the block's destination as it was.
+//! 4. The destination is aligned so far that no store crosses a page. One that did and faulted could leave
+//!    anything in the page that can be written (Arm ARM, D1.13: such bytes are UNKNOWN); all before the fault
+//!    is written again byte by byte, but what lies after it would not be. So too the tail: its stores go down
+//!    in size from an aligned address.
+//! 5. All loads of a block come before its stores, so that a load that faults leaves the block's destination
+//!    as it was.
 
 use core::arch::naked_asm;
 
@@ -34,14 +39,15 @@ use crate::fault::guarded;
 
 /// The longest head.
 ///
-/// Executed instructions, mean over all alignments: 36 against `ldrb`'s 71 at 16 bytes. Less would let the head run past the
-/// end. Tried: 32, which took 131 at 31 bytes.
+/// Executed instructions, mean over all alignments: 36 against `ldrb`'s 71 at 16 bytes. Less would let the
+/// head run past the end. Tried: 32, which took 131 at 31 bytes.
 pub(super) const PAIRS_MIN: usize = 15;
 
 /// From here on the wider pairs execute no more than `ldp`; the longest head has 31 bytes.
 ///
-/// Executed instructions, mean over all alignments: 46 for both at 64 bytes, 47 against 48 at 80, 64 against 82 at 256. Tried:
-/// 31, two instructions more up to 63 bytes; 159, where the wide loop is sure to be entered: ten more at 150.
+/// Executed instructions, mean over all alignments: 46 for both at 64 bytes, 47 against 48 at 80, 64 against
+/// 82 at 256. Tried: 31, two instructions more up to 63 bytes; 159, where the wide loop is sure to be
+/// entered: ten more at 150.
 pub(super) const QUADS_MIN: usize = 64;
 
 /// Byte by byte: also what the fix-ups of the others go on with.
@@ -66,11 +72,23 @@ pub(super) unsafe extern "C" fn ldrb(dst: *mut u8, src: *const u8, len: usize) -
 macro_rules! step {
     ($bit:literal, $bytes:literal, $load:literal, $store:literal, $register:literal) => {
         concat!(
-            "tbz x7, #", $bit, ", 50f\n",
-            $load, " ", $register, ", [x1]\n",
-            $store, " ", $register, ", [x0]\n",
-            "add x1, x1, #", $bytes, "\n",
-            "add x0, x0, #", $bytes, "\n",
+            "tbz x7, #",
+            $bit,
+            ", 50f\n",
+            $load,
+            " ",
+            $register,
+            ", [x1]\n",
+            $store,
+            " ",
+            $register,
+            ", [x0]\n",
+            "add x1, x1, #",
+            $bytes,
+            "\n",
+            "add x0, x0, #",
+            $bytes,
+            "\n",
             "50:\n",
         )
     };

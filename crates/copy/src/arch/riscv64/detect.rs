@@ -6,9 +6,9 @@
 //! | misaligned loads | `unaligned-scalar-mem` | all Linux: the kernel promises them to programs | the same |
 //! | fast ones | the same | `MISALIGNED_SCALAR_PERF`, else `CPUPERF_0` | not assumed |
 //!
-//! Kernel documents: `arch/riscv/hwprobe.rst`, `uabi.rst` ("Misaligned accesses"), `vector.rst`. On cores of before the
-//! vector extension was ratified, vendors' kernels set its bit in `AT_HWCAP` too; those that know `riscv_hwprobe` do not,
-//! which is why it is asked first.
+//! Kernel documents: `arch/riscv/hwprobe.rst`, `uabi.rst` ("Misaligned accesses"), `vector.rst`. On cores of
+//! before the vector extension was ratified, vendors' kernels set its bit in `AT_HWCAP` too; those that know
+//! `riscv_hwprobe` do not, which is why it is asked first.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -60,8 +60,8 @@ const fn ask() -> u32 {
 
 #[cfg(all(target_os = "linux", feature = "signal"))]
 fn ask() -> u32 {
-    // A call that an older kernel hasn't got says so there; whoever only asked what there is would not expect that.
-    // SAFETY: it is this thread's own.
+    // A call that an older kernel hasn't got says so there; whoever only asked what there is would not expect
+    // that. SAFETY: it is this thread's own.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: always readable.
     let kept = unsafe { errno.read() };
@@ -104,7 +104,8 @@ mod linux {
         if has && !switched_off() { VECTORS } else { 0 }
     }
 
-    /// The unit is there, but this thread may not use it (`prctl`, or the sysctl `abi.riscv_v_default_allow`).
+    /// The unit is there, but this thread may not use it (`prctl`, or the sysctl
+    /// `abi.riscv_v_default_allow`).
     fn switched_off() -> bool {
         const PR_RISCV_V_GET_CONTROL: libc::c_int = 70;
         const CURRENT: libc::c_int = 3;
@@ -120,6 +121,10 @@ mod linux {
         const MASK: u64 = 7;
         const FAST: u64 = 3;
         let speed = hwprobe(MISALIGNED_SCALAR_PERF).or_else(|| hwprobe(CPUPERF_0));
-        if speed.is_some_and(|speed| speed & MASK == FAST) { MISALIGNED | FAST_MISALIGNED } else { MISALIGNED }
+        if speed.is_some_and(|speed| speed & MASK == FAST) {
+            MISALIGNED | FAST_MISALIGNED
+        } else {
+            MISALIGNED
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! riscv64.
 //!
-//! Every routine here is a naked function of the standard convention: `a0` destination, `a1` source, `a2` length, and what
-//! was not copied in `a0`. Where an instruction may fault, what the fix-up needs to find the last point up to which all is
-//! copied is in registers; it ends in [`scalar::lb`]. Blocks are loaded before they are stored, and stores ascend.
+//! Every routine here is a naked function of the standard convention: `a0` destination, `a1` source, `a2`
+//! length, and what was not copied in `a0`. Where an instruction may fault, what the fix-up needs to find the
+//! last point up to which all is copied is in registers; it ends in [`scalar::lb`]. Blocks are loaded before
+//! they are stored, and stores ascend.
 
 mod access;
 mod detect;
@@ -54,8 +55,8 @@ const AT_RVV: usize = 4;
 
 /// Each of these chooses by itself between bytes and words; which is best is a matter of the CPU alone.
 ///
-/// By executed instructions, all there is to go by under emulation: at 8 KiB with a misaligned source, `rvv` at VLEN = 256
-/// has 230, `ld-unaligned` 2600, `ld-shift` 6000, `lb` 41000.
+/// By executed instructions, all there is to go by under emulation: at 8 KiB with a misaligned source, `rvv`
+/// at VLEN = 256 has 230, `ld-unaligned` 2600, `ld-shift` 6000, `lb` 41000.
 pub(crate) fn best() -> &'static Entry {
     if detect::vectors() {
         &ROUTINES[AT_RVV]

@@ -1,9 +1,10 @@
 //! Copies by scalar loads and stores: bytes, aligned words, aligned words merged by shifts, unaligned words.
 //!
-//! RISC-V lets a misaligned load or store trap, and where it does not it may be ten times slower than bytes: a copy must
-//! not do one unless it knows better. What is left when the two addresses differ modulo 8 is the byte loop, or *merging*:
-//! load the aligned words that hold the source, and shift two neighbours together for each aligned word of the
-//! destination. That is the design of Linux's `__asm_copy_to_user` since 2021 (`arch/riscv/lib/uaccess.S`).
+//! RISC-V lets a misaligned load or store trap, and where it does not it may be ten times slower than bytes:
+//! a copy must not do one unless it knows better. What is left when the two addresses differ modulo 8 is the
+//! byte loop, or *merging*: load the aligned words that hold the source, and shift two neighbours together
+//! for each aligned word of the destination. That is the design of Linux's `__asm_copy_to_user` since 2021
+//! (`arch/riscv/lib/uaccess.S`).
 //!
 //! ```text
 //! lb            while len > 0: *dst++ = *src++
@@ -30,19 +31,21 @@
 //!
 //! Departures from that, and from the kernel's form of it:
 //!
-//! 1. `t6` is the end of the source, and no loop counts: what is left is `t6 − a1`. The fix-up of every range makes that
-//!    `a2` and goes to `lb`, which copies up to the byte that faults.
+//! 1. `t6` is the end of the source, and no loop counts: what is left is `t6 − a1`. The fix-up of every range
+//!    makes that `a2` and goes to `lb`, which copies up to the byte that faults.
 //! 2. `ld-shift` moves only `base` (in `a1`); its fix-up adds `off` again. The kernel moves both.
-//! 3. The kernel merges a word per round: 8 instructions for 8 bytes, a fifth of the byte loop's 40. Four words a round
-//!    cost 23 for 32 bytes. Eight do not fit in the registers that a leaf function may use.
-//! 4. No load leaves the pages of the source. A block of `n` destination words wants the `n + 1` aligned words that hold its
-//!    source, and each of them holds at least one byte of it; an aligned word never crosses a page.
-//! 5. Stores are aligned, so that one either happens or faults as a whole: had one of them two pages, a core might write the
-//!    second before it faults on the first, and the destination beyond the exact prefix would not be untouched. The one
-//!    exception is the last store of `ld-unaligned`, whose first byte was stored before.
+//! 3. The kernel merges a word per round: 8 instructions for 8 bytes, a fifth of the byte loop's 40. Four
+//!    words a round cost 23 for 32 bytes. Eight do not fit in the registers that a leaf function may use.
+//! 4. No load leaves the pages of the source. A block of `n` destination words wants the `n + 1` aligned
+//!    words that hold its source, and each of them holds at least one byte of it; an aligned word never
+//!    crosses a page.
+//! 5. Stores are aligned, so that one either happens or faults as a whole: had one of them two pages, a core
+//!    might write the second before it faults on the first, and the destination beyond the exact prefix would
+//!    not be untouched. The one exception is the last store of `ld-unaligned`, whose first byte was stored
+//!    before.
 //! 6. The tail is `lb`'s loop and not a ladder of 4, 2, 1: the source of `ld-shift` is misaligned for those.
-//! 7. The kernel copies less than 72 bytes byte by byte, a size that network headers do not reach. The thresholds here are
-//!    where the counts of executed instructions cross; see them.
+//! 7. The kernel copies less than 72 bytes byte by byte, a size that network headers do not reach. The
+//!    thresholds here are where the counts of executed instructions cross; see them.
 
 use core::arch::naked_asm;
 
@@ -50,19 +53,21 @@ use crate::fault::guarded;
 
 /// The least that leaves a word after the longest head: 7 bytes and 8.
 ///
-/// Executed instructions, mean over the alignments that agree: 64 against `lb`'s 80 at 15 bytes, 70 against 125 at 24. Less
-/// than 15 would let the head run past the end.
+/// Executed instructions, mean over the alignments that agree: 64 against `lb`'s 80 at 15 bytes, 70 against
+/// 125 at 24. Less than 15 would let the head run past the end.
 pub(super) const WORDS_MIN: usize = 15;
 
 /// The same 15. The kernel has 72.
 ///
-/// Executed instructions, mean over the alignments that disagree: 73 against `lb`'s 80 at 15 bytes, 82 against 125 at 24, 112
-/// against 325 at 64; at the worst alignment 73, 86, 117. Tried: 24, which took `lb`'s 120 at 23 bytes.
+/// Executed instructions, mean over the alignments that disagree: 73 against `lb`'s 80 at 15 bytes, 82
+/// against 125 at 24, 112 against 325 at 64; at the worst alignment 73, 86, 117. Tried: 24, which took `lb`'s
+/// 120 at 23 bytes.
 pub(super) const SHIFT_MIN: usize = 15;
 
 /// What the last step copies: a copy has to have that many bytes before its end.
 ///
-/// Executed instructions, mean over all alignments: 30 against `lb`'s 45 at 8 bytes. Tried: 16, which took 84 at 15 bytes.
+/// Executed instructions, mean over all alignments: 30 against `lb`'s 45 at 8 bytes. Tried: 16, which took 84
+/// at 15 bytes.
 pub(super) const UNALIGNED_MIN: usize = 8;
 
 /// Byte by byte: also the tail of all others, and what their fix-ups go on with.
@@ -82,7 +87,8 @@ pub(super) unsafe extern "C" fn lb(dst: *mut u8, src: *const u8, len: usize) -> 
     )
 }
 
-/// Bytes until `a0` is a multiple of 8. Wants `t6`; leaves `a0` and `a1` moved. Fewer than 8 bytes: the caller has more.
+/// Bytes until `a0` is a multiple of 8. Wants `t6`; leaves `a0` and `a1` moved. Fewer than 8 bytes: the
+/// caller has more.
 macro_rules! align_by_bytes {
     () => {
         "

@@ -8,13 +8,15 @@
 //!
 //! Departures:
 //!
-//! 1. The first byte is copied alone, and then again with its vector. A vector store that faults may have written elements
-//!    *after* the one it reports (RVV 1.0, "Precise vector traps": whatever a restart would put right). A store over two
-//!    pages, of which the first faults, could so write the second. It cannot begin in a page that faults: the first one is
-//!    proved by that byte, and a later one begins either where the store before it ended, or at the start of a page, from
-//!    where it does not reach the next (eight registers hold a page at most up to VLEN = 4096).
-//! 2. `vstart` tells how many elements a faulting load or store got done. It is not used: the registers are at the head of
-//!    the round, from where the byte loop finds the same place. It must be zero again for the code that follows.
+//! 1. The first byte is copied alone, and then again with its vector. A vector store that faults may have
+//!    written elements *after* the one it reports (RVV 1.0, "Precise vector traps": whatever a restart would
+//!    put right). A store over two pages, of which the first faults, could so write the second. It cannot
+//!    begin in a page that faults: the first one is proved by that byte, and a later one begins either where
+//!    the store before it ended, or at the start of a page, from where it does not reach the next (eight
+//!    registers hold a page at most up to VLEN = 4096).
+//! 2. `vstart` tells how many elements a faulting load or store got done. It is not used: the registers are
+//!    at the head of the round, from where the byte loop finds the same place. It must be zero again for the
+//!    code that follows.
 
 use core::arch::naked_asm;
 
