@@ -2,7 +2,7 @@
 # Everything that must hold before a commit is shared; CI runs this and nothing else.
 #
 #   ./ci.sh            all steps
-#   ./ci.sh STEP…      some of: setup fmt lint layers test user fuzz doc deny bench
+#   ./ci.sh STEP…      some of: setup fmt lint layers test copy nostd miri user fuzz doc deny bench
 #
 # What the tests need beyond a Rust toolchain is installed where this may be done (root, apt-get); where it may not,
 # the tests that want it fail by name. Nothing is skipped in silence.
@@ -26,6 +26,7 @@ setup() {
             echo "not installed, and this user may not install: ${want[*]}" >&2
         fi
     fi
+    cargo +nightly miri --version >/dev/null 2>&1 || rustup component add --toolchain nightly miri || true
     command -v cargo-deny >/dev/null || cargo install --locked --quiet cargo-deny
 }
 
@@ -37,6 +38,42 @@ deny() { cargo deny --log-level error check bans licenses sources; }
 fuzz() { cargo check --quiet --manifest-path fuzz/Cargo.toml; }
 
 test() { cargo test --workspace --locked; }
+
+# The routines that the suite of haul-copy ran, part by part, against those this CPU should have. The list is by hand
+# and the flags are the kernel's, so that a routine which is silently left out is missed.
+copy() {
+    local list log expected part
+    list=crates/copy/tests/expected/$(uname -m)
+    log=$(mktemp)
+    cargo test --locked -p haul-copy --test suite -- --nocapture >"$log" 2>&1 || { cat "$log"; return 1; }
+    expected=$(awk 'NR == FNR { if (/^(flags|Features|isa)/) for (i = 1; i <= NF; i++) has[$i] = 1; next }
+        !/^#/ && NF { for (i = 2; i <= NF; i++) if (!($i in has)) next; print $1 }' /proc/cpuinfo "$list" | sort)
+    while read -r part; do
+        diff <(echo "$expected") <(grep -oE "ran $part [a-z0-9-]+" "$log" | awk '{ print $3 }' | sort) ||
+            { echo "copy: the part '$part' of the suite did not run the routines of $list" >&2; return 1; }
+    done <crates/copy/tests/expected/parts
+    echo "$(wc -l <<<"$expected") routines in $(wc -l <crates/copy/tests/expected/parts) parts: $(xargs <<<"$expected")"
+    rm -f "$log"
+}
+
+# haul-copy wants neither std nor any crate: it is compiled beside a panic handler, of which there may be only one.
+nostd() {
+    local where=${CARGO_TARGET_DIR:-target}/nostd
+    [ "$(cargo tree --locked -p haul-copy --edges normal --prefix none | wc -l)" = 1 ]
+    cargo build --quiet --locked -p haul-copy --lib --target-dir "$where"
+    rustc --edition 2024 --crate-type cdylib -C panic=abort -C link-arg=-nostdlib -L "$where/debug/deps" \
+        --extern haul_copy="$where/debug/libhaul_copy.rlib" -o "$where/check.so" crates/copy/no-std/check.rs
+    echo "haul-copy: no std, no dependencies"
+}
+
+# The portable routines under an interpreter that checks every access; it knows no assembly, so no others.
+miri() {
+    if ! cargo +nightly miri --version >/dev/null 2>&1; then
+        echo "miri: cargo +nightly miri is not installed (rustup component add --toolchain nightly miri)" >&2
+        return 1
+    fi
+    MIRIFLAGS=-Zmiri-strict-provenance cargo +nightly miri test --quiet --locked -p haul-copy --test portable
+}
 
 # The same binary as an ordinary user: the lab in a user namespace, nothing privileged anywhere.
 user() {
@@ -64,7 +101,7 @@ bench() {
 }
 
 steps=("$@")
-[ ${#steps[@]} -gt 0 ] || steps=(setup fmt lint layers test user fuzz doc deny bench)
+[ ${#steps[@]} -gt 0 ] || steps=(setup fmt lint layers test copy nostd miri user fuzz doc deny bench)
 for step in "${steps[@]}"; do
     printf '\n== %s\n' "$step"
     "$step"

@@ -63,7 +63,10 @@ impl fmt::Display for Error {
                 "cannot install a handler of {signal}: it was replaced too often; install once and keep the handle"
             ),
             Self::Bounds { offset, len } => {
-                write!(f, "cannot read at byte {offset}: the mapping has {len}; ask for less, or map the file again")
+                write!(
+                    f,
+                    "cannot read at byte {offset}: the mapping has {len}; ask for less, or map the file again"
+                )
             }
             Self::Vanished { offset, read } => write!(
                 f,

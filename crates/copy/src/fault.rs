@@ -8,15 +8,16 @@
 //! ```
 //!
 //! Each entry is three 32-bit distances from the word that holds them, as the Linux kernel does it
-//! (`Documentation/arch/x86/exception-tables.rst`): no relocation at load time, and a range rather than one instruction, so
-//! that an unrolled loop is one entry. Entries are emitted beside the instructions they are about, with [`guarded!`], into a
-//! section whose bounds the linker names; nothing has to be registered, and nothing can be forgotten.
+//! (`Documentation/arch/x86/exception-tables.rst`): no relocation at load time, and a range rather than one
+//! instruction, so that an unrolled loop is one entry. Entries are emitted beside the instructions they are about,
+//! with [`guarded!`], into a section whose bounds the linker names; nothing has to be registered, and nothing can be
+//! forgotten.
 //!
-//! What every routine promises where it may fault: its destination, source and length registers are at the last point up to
-//! which all is copied, and the fix-up goes on from there byte by byte, until a byte faults.
+//! What every routine promises where it may fault: its destination, source and length registers are at the last point
+//! up to which all is copied, and the fix-up goes on from there byte by byte, until a byte faults.
 
-/// An entry of the exception table: `from..to` may fault; go on at `fix`. Takes labels of the surrounding assembly, or a
-/// symbol operand such as `"{tail}"`.
+/// An entry of the exception table: `from..to` may fault; go on at `fix`. Takes labels of the surrounding assembly,
+/// or a symbol operand such as `"{tail}"`.
 #[cfg(all(
     any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "riscv64"),
     any(target_os = "linux", target_os = "none"),
@@ -27,9 +28,15 @@ macro_rules! guarded {
         concat!(
             ".pushsection haul_copy_ex,\"aR\",@progbits\n",
             ".balign 4\n",
-            ".long ", $from, " - .\n",
-            ".long ", $to, " - .\n",
-            ".long ", $fix, " - .\n",
+            ".long ",
+            $from,
+            " - .\n",
+            ".long ",
+            $to,
+            " - .\n",
+            ".long ",
+            $fix,
+            " - .\n",
             ".popsection"
         )
     };

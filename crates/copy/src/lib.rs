@@ -30,6 +30,11 @@ pub use error::Error;
 pub use mapped::MappedFile;
 #[cfg(feature = "signal")]
 pub use peer::Peer;
+pub use routine::{Isa, Known, Overlap, Routine, known};
 #[cfg(feature = "signal")]
 pub use signal::{Handler, Thread};
-pub use routine::{Isa, Known, Overlap, Routine, known};
+
+/// The example in `docs/copy.md` is compiled and run with the tests.
+#[cfg(all(doctest, feature = "signal"))]
+#[doc = include_str!("../../../docs/copy.md")]
+struct Documentation;

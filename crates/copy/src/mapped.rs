@@ -12,9 +12,9 @@ use crate::signal::{self, Handler, Thread};
 
 /// A read-only view of a file's pages.
 ///
-/// Other processes may write to the file and truncate it at any time, which is why there is no slice of it: a slice's bytes
-/// must not change, and reading one that is gone is a SIGBUS. (A private mapping changes nothing of that.) Reads copy,
-/// by the best routine for this CPU, and what is gone is [`Error::Vanished`].
+/// Other processes may write to the file and truncate it at any time, which is why there is no slice of it: a slice's
+/// bytes must not change, and reading one that is gone is a SIGBUS. (A private mapping changes nothing of that.)
+/// Reads copy, by the best routine for this CPU, and what is gone is [`Error::Vanished`].
 ///
 /// A page is the unit: what was truncated off the *last* page that is left reads as zeros, without an error.
 #[derive(Debug)]
@@ -29,7 +29,8 @@ pub struct MappedFile {
     handler: Handler,
 }
 
-// SAFETY: nothing is written through the mapping, and nothing refers to it; the routines read it as memory that may change.
+// SAFETY: nothing is written through the mapping, and nothing refers to it; the routines read it as memory that may
+// change.
 unsafe impl Send for MappedFile {}
 // SAFETY: as above.
 unsafe impl Sync for MappedFile {}
@@ -49,7 +50,8 @@ impl MappedFile {
         let handler = Handler::install()?;
         let os = |operation| move |source| Error::Os { operation, source };
         let metadata = file.metadata().map_err(os("ask for the length of the file"))?;
-        let too_long = || Error::Os { operation: "map the file", source: std::io::ErrorKind::FileTooLarge.into() };
+        let too_long =
+            || Error::Os { operation: "map the file", source: std::io::ErrorKind::FileTooLarge.into() };
         let len = usize::try_from(metadata.len()).map_err(|_| too_long())?;
         let mut view = Self { start: null_mut(), len, mapped: 0, routine: Routine::best(), handler };
         if len == 0 {
@@ -79,15 +81,17 @@ impl MappedFile {
         self.len == 0
     }
 
-    /// Reads into `into` from `offset` on, and returns how many bytes: fewer than asked for at the end of the file only.
+    /// Reads into `into` from `offset` on, and returns how many bytes: fewer than asked for at the end of the file
+    /// only.
     ///
-    /// First makes sure that a fault on this thread would be caught, which costs some system calls: [`MappedFile::read_on`]
-    /// has it proved once.
+    /// First makes sure that a fault on this thread would be caught, which costs some system calls:
+    /// [`MappedFile::read_on`] has it proved once.
     ///
     /// # Errors
     ///
-    /// [`Error::Vanished`] where the file has been truncated: what could be read has been, and the rest of `into` is zeros.
-    /// [`Error::Bounds`] beyond the end; [`Error::Blocked`] and [`Error::Replaced`] where a fault would end the process.
+    /// [`Error::Vanished`] where the file has been truncated: what could be read has been, and the rest of `into` is
+    /// zeros. [`Error::Bounds`] beyond the end; [`Error::Blocked`] and [`Error::Replaced`] where a fault would end
+    /// the process.
     pub fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, Error> {
         signal::check()?;
         self.read(offset, into)
@@ -108,8 +112,8 @@ impl MappedFile {
         let Some(there) = self.len.checked_sub(begin) else { return Err(bounds) };
         let wanted = into.len().min(there);
         let from = self.start.cast::<u8>().wrapping_add(begin);
-        // SAFETY: `begin..begin + wanted` is in the mapping, which is nobody's Rust object; that faults are caught was checked,
-        // or proved by the token.
+        // SAFETY: `begin..begin + wanted` is in the mapping, which is nobody's Rust object; that faults are caught
+        // was checked, or proved by the token.
         let left = unsafe { self.routine.try_copy_in(&mut into[..wanted], from) };
         if left == 0 {
             return Ok(wanted);

@@ -19,8 +19,8 @@ static PEERS: &[Entry] = &[Entry {
 
 /// Somebody else's copy routine.
 ///
-/// It has no entry in the exception table, so it is no [`crate::Routine`] and there is no `try_copy` of it: a fault in it is
-/// a fault of the process.
+/// It has no entry in the exception table, so it is no [`crate::Routine`] and there is no `try_copy` of it: a fault
+/// in it is a fault of the process.
 #[derive(Clone, Copy)]
 pub struct Peer(&'static Entry);
 

@@ -196,7 +196,8 @@ impl Routine {
         debug_assert_eq!(left, 0, "{}: memory that was said to be valid faulted", self.name());
     }
 
-    /// Copies `len` bytes and returns how many at the end were *not* copied: 0, or what is left from the byte that faulted.
+    /// Copies `len` bytes and returns how many at the end were *not* copied: 0, or what is left from the byte that
+    /// faulted.
     ///
     /// Bytes of the destination from there on are as they were.
     ///

@@ -9,25 +9,26 @@
 //!
 //! # What it does not do
 //!
-//! It looks at the instruction's address only: never at where the fault was, so a wild pointer of the program itself still
-//! ends the process (or reaches the handler that was there before, such as Rust's own for stack overflows). It calls nothing
-//! but what POSIX lists as safe in a handler, takes no lock, and touches no thread-local storage.
+//! It looks at the instruction's address only: never at where the fault was, so a wild pointer of the program itself
+//! still ends the process (or reaches the handler that was there before, such as Rust's own for stack overflows). It
+//! calls nothing but what POSIX lists as safe in a handler, takes no lock, and touches no thread-local storage.
 //!
 //! # How it is registered
 //!
-//! - `SA_ONSTACK`: a fault on a stack that is nearly full finds another one, where the thread has one. Threads of Rust's
-//!   standard library do; [`Handler::thread`] gives one to those that don't.
-//! - `SA_NODEFER`, and an empty mask: nothing is blocked while it runs, so that a copy in an earlier handler may fault in its
-//!   turn, and a handler that is left by `longjmp` leaves nothing blocked behind. For an earlier handler, what *it* asked to have
-//!   blocked is blocked while it runs.
+//! - `SA_ONSTACK`: a fault on a stack that is nearly full finds another one, where the thread has one. Threads of
+//!   Rust's standard library do; [`Handler::thread`] gives one to those that don't.
+//! - `SA_NODEFER`, and an empty mask: nothing is blocked while it runs, so that a copy in an earlier handler may
+//!   fault in its turn, and a handler that is left by `longjmp` leaves nothing blocked behind. For an earlier
+//!   handler, what *it* asked to have blocked is blocked while it runs.
 //! - `SA_RESTART`, if the earlier handler has it.
 //!
 //! # Levels
 //!
-//! Handlers form a stack that nobody owns. If someone else's was put over ours and keeps ours to call, we can't take ours out when
-//! the last [`Handler`] goes: it stays, harmless, for as long as it is called. And if we have to go over theirs again, that must
-//! be a different one, or the two would call each other for ever. So there are several, equal but for the place where each keeps
-//! what came before it, and one that is buried is left alone until it comes to the top again.
+//! Handlers form a stack that nobody owns. If someone else's was put over ours and keeps ours to call, we can't take
+//! ours out when the last [`Handler`] goes: it stays, harmless, for as long as it is called. And if we have to go
+//! over theirs again, that must be a different one, or the two would call each other for ever. So there are several,
+//! equal but for the place where each keeps what came before it, and one that is buried is left alone until it comes
+//! to the top again.
 
 use core::ffi::{c_int, c_void};
 use core::marker::PhantomData;
@@ -40,7 +41,8 @@ use crate::error::Error;
 use crate::fault;
 use crate::routine::Routine;
 
-/// How often someone may have gone over our handler, for good. Programs with that many fault handlers have other problems.
+/// How often someone may have gone over our handler, for good. Programs with that many fault handlers have other
+/// problems.
 const LEVELS: usize = 8;
 
 /// The two signals of a fault, and their names.
@@ -155,8 +157,8 @@ fn push(which: usize) -> Result<(), Error> {
             return Err(Error::last_os("install a handler of faults"));
         }
         if replaced.sa_sigaction != earlier.sa_sigaction {
-            // Somebody else installed theirs in between. Back to theirs, and again with another level: this one may be in
-            // use by a thread that faulted just now.
+            // Somebody else installed theirs in between. Back to theirs, and again with another level: this one may
+            // be in use by a thread that faulted just now.
             // SAFETY: `replaced` came from the system.
             unsafe { libc::sigaction(signal, &raw const replaced, null_mut()) };
         }
@@ -177,15 +179,16 @@ fn pop(which: usize) {
 
 /// The process's handler of faults in copies, for as long as one of these is alive.
 ///
-/// Opt-in, shared, and out of the way of others: see the head of the module's source for how handlers that were there before, or
-/// came later, are dealt with.
+/// Opt-in, shared, and out of the way of others: see the head of the module's source for how handlers that were there
+/// before, or came later, are dealt with.
 #[derive(Debug)]
 pub struct Handler(());
 
 impl Handler {
     /// Installs the handler of SIGSEGV and SIGBUS, or takes a share in the one that is there.
     ///
-    /// Also puts ours on top again if somebody replaced it in the meantime: theirs is then called for what is not a copy's.
+    /// Also puts ours on top again if somebody replaced it in the meantime: theirs is then called for what is not a
+    /// copy's.
     pub fn install() -> Result<Self, Error> {
         let mut shares = shares();
         for which in 0..SIGNALS.len() {
@@ -248,8 +251,8 @@ fn bit(signal: c_int) -> u64 {
 
 /// The proof that a fault in a copy on this thread is caught: see [`Handler::thread`].
 ///
-/// It holds until the thread blocks SIGSEGV or SIGBUS, or somebody replaces the handler by one that doesn't pass on what
-/// isn't its own; [`Thread::check`] asks again.
+/// It holds until the thread blocks SIGSEGV or SIGBUS, or somebody replaces the handler by one that doesn't pass on
+/// what isn't its own; [`Thread::check`] asks again.
 #[derive(Debug)]
 pub struct Thread<'handler> {
     #[expect(dead_code, reason = "kept until the token goes")]
@@ -296,7 +299,8 @@ struct Stack {
 }
 
 impl Stack {
-    /// What an earlier handler may want beyond the frame of the kernel; Rust's own for stack overflows prints a message.
+    /// What an earlier handler may want beyond the frame of the kernel; Rust's own for stack overflows prints a
+    /// message.
     const ROOM: usize = 64 << 10;
 
     /// A stack for this thread's handlers, if it has none.
@@ -373,8 +377,8 @@ fn program_counter(context: *mut c_void) -> *mut usize {
     register.cast()
 }
 
-/// Whether an instruction of this thread faulted. A signal that was sent has a code of 0 or less, and a memory error found
-/// elsewhere (`BUS_MCEERR_AO`) belongs to no instruction.
+/// Whether an instruction of this thread faulted. A signal that was sent has a code of 0 or less, and a memory error
+/// found elsewhere (`BUS_MCEERR_AO`) belongs to no instruction.
 fn is_fault(signal: c_int, code: c_int) -> bool {
     code > 0 && !(signal == libc::SIGBUS && code == libc::BUS_MCEERR_AO)
 }
@@ -424,8 +428,8 @@ unsafe fn earlier(
         libc::SIG_IGN if !fault => {}
         libc::SIG_IGN | libc::SIG_DFL => {
             let default = no_action();
-            // SAFETY: the default action. Back at its instruction a fault comes again and ends the process, with the right
-            // address and core; what was only sent has to be sent again.
+            // SAFETY: the default action. Back at its instruction a fault comes again and ends the process, with the
+            // right address and core; what was only sent has to be sent again.
             unsafe { libc::sigaction(signal, &raw const default, null_mut()) };
             if !fault {
                 // SAFETY: it takes any signal.

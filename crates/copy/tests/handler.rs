@@ -259,7 +259,10 @@ fn limit_of_this_stack() -> usize {
     assert_eq!(unsafe { libc::pthread_getattr_np(myself, &raw mut attributes) }, 0);
     let (mut start, mut len) = (null_mut::<c_void>(), 0);
     // SAFETY: it was just filled in.
-    assert_eq!(unsafe { libc::pthread_attr_getstack(&raw const attributes, &raw mut start, &raw mut len) }, 0);
+    assert_eq!(
+        unsafe { libc::pthread_attr_getstack(&raw const attributes, &raw mut start, &raw mut len) },
+        0
+    );
     start.addr()
 }
 
@@ -294,8 +297,9 @@ fn a_fault_on_a_nearly_full_stack_is_caught() {
         // And a thread of C, which has none.
         let mut thread = 0;
         // SAFETY: the start function has the right type, and null attributes are the default.
-        let made =
-            unsafe { libc::pthread_create(&raw mut thread, std::ptr::null(), without_a_signal_stack, null_mut()) };
+        let made = unsafe {
+            libc::pthread_create(&raw mut thread, std::ptr::null(), without_a_signal_stack, null_mut())
+        };
         assert_eq!(made, 0);
         // SAFETY: it was just made, and is joined once.
         assert_eq!(unsafe { libc::pthread_join(thread, null_mut()) }, 0);
@@ -358,7 +362,8 @@ fn an_earlier_handler_is_called_as_it_asked() {
             unsafe { libc::raise(libc::SIGSEGV) };
             CALLS.load(Ordering::Relaxed) - before
         };
-        let (one, three) = (with_one_argument as *const () as usize, with_three_arguments as *const () as usize);
+        let (one, three) =
+            (with_one_argument as *const () as usize, with_three_arguments as *const () as usize);
         for (address, flags, masked) in [
             (one, 0, true),
             (one, libc::SA_NODEFER, false),
@@ -423,7 +428,10 @@ fn a_handler_that_came_later_is_detected_and_lived_with() {
         let first = Handler::install().unwrap();
         let thread = first.thread().unwrap();
         let ours = get_action(libc::SIGSEGV).sa_sigaction;
-        let later = set_action(libc::SIGSEGV, &action(passes_on as *const () as usize, libc::SA_SIGINFO | libc::SA_NODEFER));
+        let later = set_action(
+            libc::SIGSEGV,
+            &action(passes_on as *const () as usize, libc::SA_SIGINFO | libc::SA_NODEFER),
+        );
         BEFORE_LATER.store(later.sa_sigaction, Ordering::Relaxed);
         // It passes on what it doesn't know, so it works; but we can't know that.
         faulting_copy(bytes, page);

@@ -99,7 +99,10 @@ fn a_mapping_of_huge_pages() {
         file.set_len(2 * MIB).unwrap();
         let error = view.read_at(MIB / 2, &mut into).unwrap_err();
         let kept = (2 * MIB - MIB / 2) as usize;
-        assert!(matches!(error, Error::Vanished { offset, read } if offset == 2 * MIB && read == kept), "{error}");
+        assert!(
+            matches!(error, Error::Vanished { offset, read } if offset == 2 * MIB && read == kept),
+            "{error}"
+        );
     });
     std::fs::write(RESERVED, before.to_string()).unwrap();
     if let Err(panic) = outcome {

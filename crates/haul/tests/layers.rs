@@ -5,6 +5,7 @@ use std::process::Command;
 
 /// The levels of `docs/architecture.md`. A crate that is not listed fails the test, so a new one is placed by thought.
 const LEVELS: &[(&str, u32)] = &[
+    ("haul-copy", 0),
     ("haul-stats", 0),
     ("haul-wire", 0),
     ("haul-host", 1),
@@ -32,6 +33,10 @@ fn every_edge_points_to_a_strictly_lower_level() {
         let level = levels.get(name).unwrap_or_else(|| panic!("{name} has no level"));
         for dependency in package["dependencies"].as_array().expect("dependencies") {
             let on = dependency["name"].as_str().expect("name");
+            if on == name && dependency["kind"] == "dev" {
+                // A crate whose tests want a feature of its own.
+                continue;
+            }
             if let Some(lower) = levels.get(on) {
                 assert!(lower < level, "{name} (level {level}) depends on {on} (level {lower})");
                 println!("{name} ({level}) -> {on} ({lower})");

@@ -7,7 +7,8 @@
 //! - `select(len, src, dst) -> &'static Entry`, what that one would work like;
 //! - `Guarded`, the [`portable::Access`] whose loads and stores have entries in the exception table.
 //!
-//! Assembly is for ELF, whose linkers name the bounds of a section; under Miri and elsewhere there is `any`, without it.
+//! Assembly is for ELF, whose linkers name the bounds of a section; under Miri and elsewhere there is `any`, without
+//! it.
 
 pub(crate) mod portable;
 

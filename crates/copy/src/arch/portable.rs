@@ -17,12 +17,14 @@
 //!
 //! Departures:
 //!
-//! 1. A load or store is an [`Access`], which says whether it faulted; after a word that did, the byte loop goes on from
-//!    where all is copied, up to the byte that faults.
-//! 2. The first and the last word that `words-shift` loads are *edges*: they hold bytes beside the source. An aligned word
-//!    is in one page, and has at least one byte of the source in it, so that it faults only if that byte does. The abstract
-//!    machine of Rust doesn't know of pages: [`Plain`], without assembly, loads of an edge only what belongs to the source.
+//! 1. A load or store is an [`Access`], which says whether it faulted; after a word that did, the byte loop goes on
+//!    from where all is copied, up to the byte that faults.
+//! 2. The first and the last word that `words-shift` loads are *edges*: they hold bytes beside the source. An aligned
+//!    word is in one page, and has at least one byte of the source in it, so that it faults only if that byte does.
+//!    The abstract machine of Rust doesn't know of pages: [`Plain`], without assembly, loads of an edge only what
+//!    belongs to the source.
 //! 3. A word has as many bytes as `usize`.
+//! 4. Arithmetic wraps, though nothing here can: a check would be a call, and a routine calls nothing.
 
 use crate::arch::machine::Guarded;
 use crate::routine::{Entry, Isa, Overlap, Run};
@@ -119,7 +121,13 @@ pub(crate) fn to_alignment(dst: *mut u8, len: usize) -> usize {
 #[inline(always)]
 pub(crate) fn merge(low: usize, high: usize, shift: usize) -> usize {
     let (down, up) = (8 * shift, 8 * (WORD - shift));
-    if cfg!(target_endian = "little") { low >> down | high << up } else { low << down | high >> up }
+    #[expect(clippy::cast_possible_truncation, reason = "less than the bits of a word")]
+    let (down, up) = (down as u32, up as u32);
+    if cfg!(target_endian = "little") {
+        low.wrapping_shr(down) | high.wrapping_shl(up)
+    } else {
+        low.wrapping_shl(down) | high.wrapping_shr(up)
+    }
 }
 
 /// # Safety
@@ -129,9 +137,9 @@ pub(crate) fn merge(low: usize, high: usize, shift: usize) -> usize {
 unsafe fn copy_bytes<A: Access>(dst: *mut u8, src: *const u8, len: usize) -> usize {
     for at in 0..len {
         // SAFETY: `at` is below `len`, so it is in the source.
-        let Some(byte) = (unsafe { A::load_byte(src.wrapping_add(at)) }) else { return len - at };
+        let Some(byte) = (unsafe { A::load_byte(src.wrapping_add(at)) }) else { return len.wrapping_sub(at) };
         // SAFETY: `at` is below `len`, so it is in the destination.
-        let Some(()) = (unsafe { A::store_byte(dst.wrapping_add(at), byte) }) else { return len - at };
+        let Some(()) = (unsafe { A::store_byte(dst.wrapping_add(at), byte) }) else { return len.wrapping_sub(at) };
     }
     0
 }
@@ -147,11 +155,11 @@ unsafe fn copy_words<A: Access>(dst: *mut u8, src: *const u8, len: usize) -> usi
     for at in 0..words {
         let (from, to) = (src.cast::<usize>().wrapping_add(at), dst.cast::<usize>().wrapping_add(at));
         // SAFETY: aligned by the caller's word; word `at` is below `len / WORD`, so all of it is in the source.
-        let Some(word) = (unsafe { A::load_word(from) }) else { return at * WORD };
+        let Some(word) = (unsafe { A::load_word(from) }) else { return at.wrapping_mul(WORD) };
         // SAFETY: as above, for the destination.
-        let Some(()) = (unsafe { A::store_word(to, word) }) else { return at * WORD };
+        let Some(()) = (unsafe { A::store_word(to, word) }) else { return at.wrapping_mul(WORD) };
     }
-    words * WORD
+    words.wrapping_mul(WORD)
 }
 
 /// Copies whole words to an aligned destination, and returns how many bytes those were.
@@ -169,21 +177,21 @@ unsafe fn merge_words<A: Access>(dst: *mut u8, src: *const u8, len: usize) -> us
     // SAFETY: aligned; there is at least one word to copy, so the bytes from `shift` on are in the source.
     let Some(mut low) = (unsafe { A::load_edge(from, shift, WORD) }) else { return 0 };
     for at in 0..words {
-        let next = from.wrapping_add(at + 1);
-        let high = if at + 1 == words {
+        let next = from.wrapping_add(at.wrapping_add(1));
+        let high = if at.wrapping_add(1) == words {
             // SAFETY: aligned; the last word copied ends after `shift` bytes of this one.
             unsafe { A::load_edge(next, 0, shift) }
         } else {
             // SAFETY: aligned; another word follows this one, so all of it is in the source.
             unsafe { A::load_word(next) }
         };
-        let Some(high) = high else { return at * WORD };
+        let Some(high) = high else { return at.wrapping_mul(WORD) };
         // SAFETY: aligned by the caller's word; word `at` is below `len / WORD`.
         let stored = unsafe { A::store_word(dst.cast::<usize>().wrapping_add(at), merge(low, high, shift)) };
-        let Some(()) = stored else { return at * WORD };
+        let Some(()) = stored else { return at.wrapping_mul(WORD) };
         low = high;
     }
-    words * WORD
+    words.wrapping_mul(WORD)
 }
 
 /// A function of type [`Run`] with a body that is generic over its accesses.
@@ -226,13 +234,13 @@ run! {
         // SAFETY: the caller's, for a part.
         let left = unsafe { copy_bytes::<A>(dst, src, head) };
         if left > 0 {
-            return len - head + left;
+            return len.wrapping_sub(head).wrapping_add(left);
         }
         // SAFETY: `head` bytes on, both are aligned (or nothing is left).
-        let bulk = unsafe { copy_words::<A>(dst.wrapping_add(head), src.wrapping_add(head), len - head) };
-        let done = head + bulk;
+        let bulk = unsafe { copy_words::<A>(dst.wrapping_add(head), src.wrapping_add(head), len.wrapping_sub(head)) };
+        let done = head.wrapping_add(bulk);
         // SAFETY: the caller's, for the rest.
-        unsafe { copy_bytes::<A>(dst.wrapping_add(done), src.wrapping_add(done), len - done) }
+        unsafe { copy_bytes::<A>(dst.wrapping_add(done), src.wrapping_add(done), len.wrapping_sub(done)) }
     }
 }
 
@@ -243,19 +251,19 @@ run! {
         // SAFETY: the caller's, for a part.
         let left = unsafe { copy_bytes::<A>(dst, src, head) };
         if left > 0 {
-            return len - head + left;
+            return len.wrapping_sub(head).wrapping_add(left);
         }
         let (to, from) = (dst.wrapping_add(head), src.wrapping_add(head));
         let bulk = if from.addr() % WORD == 0 {
             // SAFETY: both are aligned (or nothing is left).
-            unsafe { copy_words::<A>(to, from, len - head) }
+            unsafe { copy_words::<A>(to, from, len.wrapping_sub(head)) }
         } else {
             // SAFETY: `to` is aligned (or nothing is left), `from` is not.
-            unsafe { merge_words::<A>(to, from, len - head) }
+            unsafe { merge_words::<A>(to, from, len.wrapping_sub(head)) }
         };
-        let done = head + bulk;
+        let done = head.wrapping_add(bulk);
         // SAFETY: the caller's, for the rest.
-        unsafe { copy_bytes::<A>(dst.wrapping_add(done), src.wrapping_add(done), len - done) }
+        unsafe { copy_bytes::<A>(dst.wrapping_add(done), src.wrapping_add(done), len.wrapping_sub(done)) }
     }
 }
 
@@ -268,7 +276,11 @@ const fn entry(name: &'static str, summary: &'static str, run: Run) -> Entry {
 pub(crate) static ROUTINES: &[Entry] = &[
     entry("bytes", "byte by byte: slow everywhere, and the measure of the others", bytes::<Guarded>),
     entry("words", "aligned words where both ends agree in alignment, else bytes", words::<Guarded>),
-    entry("words-shift", "aligned words, merged by shifts where the ends disagree in alignment", words_shift::<Guarded>),
+    entry(
+        "words-shift",
+        "aligned words, merged by shifts where the ends disagree in alignment",
+        words_shift::<Guarded>,
+    ),
 ];
 
 /// The best of these, for machines without routines of their own.

@@ -1,9 +1,9 @@
 //! One suite over all routines that this CPU has.
 //!
-//! What is exhaustive: every length 0…512 with every source and every destination offset 0…63, against a hole below and a
-//! hole above; and for every length 0…512 a fault at every byte of the source, and of the destination. In the latter the other
-//! end's offset goes through 0…63 (it is fixed by length and place, so that every value meets every place modulo 64); and around
-//! thresholds, offsets go through all of one end and the other end's follow.
+//! What is exhaustive: every length 0…512 with every source and every destination offset 0…63, against a hole below
+//! and a hole above; and for every length 0…512 a fault at every byte of the source, and of the destination. In the
+//! latter the other end's offset goes through 0…63 (it is fixed by length and place, so that every value meets every
+//! place modulo 64); and around thresholds, offsets go through all of one end and the other end's follow.
 //!
 //! Every part prints `ran PART ROUTINE`; `ci.sh` compares these lines with what the machine should have.
 //! `HAUL_COPY_STRIDE=n` takes every nth length and offset only, for emulators; it is printed too.
@@ -49,7 +49,13 @@ fn each(part: &str, mut body: impl FnMut(Routine)) {
 
 /// A copy of `len` bytes of which all but `left` are there: checks what it did, and puts the background back.
 #[track_caller]
-fn check(routine: Routine, (source, src): (&Memory, *const u8), (memory, dst): (&Memory, *mut u8), len: usize, left: usize) {
+fn check(
+    routine: Routine,
+    (source, src): (&Memory, *const u8),
+    (memory, dst): (&Memory, *mut u8),
+    len: usize,
+    left: usize,
+) {
     let before = faults();
     // SAFETY: both ends are in mappings of the test's; the counting handler is installed.
     let got = unsafe { routine.try_copy(dst, src, len) };
@@ -119,7 +125,13 @@ fn lengths_around_thresholds() {
                         let src = source.high().wrapping_sub(from + len);
                         check(routine, (&source, src), (&target, target.low().wrapping_add(to)), len, 0);
                         let src = source.low().wrapping_add(from);
-                        check(routine, (&source, src), (&target, target.high().wrapping_sub(to + len)), len, 0);
+                        check(
+                            routine,
+                            (&source, src),
+                            (&target, target.high().wrapping_sub(to + len)),
+                            len,
+                            0,
+                        );
                     }
                 }
             }
@@ -133,7 +145,9 @@ fn lengths_beyond_the_caches() {
     const LARGE: usize = 18 << 20;
     let (source, target) = (Memory::source(LARGE), Memory::new(LARGE));
     each("large", |routine| {
-        for (len, from, to) in [((4 << 20) - 1, 1, 0), ((4 << 20) + 77, 3, 5), (16 << 20, 0, 63), ((16 << 20) + 1, 33, 33)] {
+        for (len, from, to) in
+            [((4 << 20) - 1, 1, 0), ((4 << 20) + 77, 3, 5), (16 << 20, 0, 63), ((16 << 20) + 1, 33, 33)]
+        {
             let src = source.high().wrapping_sub(from + len);
             check(routine, (&source, src), (&target, target.low().wrapping_add(to)), len, 0);
             // And a fault far in, at a place that is no multiple of anything.
@@ -313,7 +327,8 @@ fn the_choice_is_one_of_the_routines() {
     for shift in 0..30 {
         for len in [(1_usize << shift) - 1, 1 << shift, (1 << shift) + 1] {
             for (src, dst) in [(0x1000, 0x200_000), (0x1001, 0x200_000), (0x1003, 0x200_028)] {
-                let choice = Routine::auto(len, std::ptr::without_provenance(src), std::ptr::without_provenance(dst));
+                let choice =
+                    Routine::auto(len, std::ptr::without_provenance(src), std::ptr::without_provenance(dst));
                 assert!(names.contains(&choice.name()), "{}", choice.name());
             }
         }

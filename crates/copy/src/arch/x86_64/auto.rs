@@ -13,9 +13,11 @@
 //!
 //! Departures:
 //!
-//! 1. Each is entered at its vectors: no test comes before the first load but the one for what is shorter than 64 bytes.
-//! 2. What the loop leaves, up to four vectors, was loaded before the loop's first store, so that the end needs no test. A
-//!    fault there, before anything was stored, copies byte by byte from the beginning: exact, and slow only then.
+//! 1. Each is entered at its vectors: no test comes before the first load but the one for what is shorter than 64
+//!    bytes.
+//! 2. What the loop leaves, up to four vectors, was loaded before the loop's first store, so that the end needs no
+//!    test. A fault there, before anything was stored, copies byte by byte from the beginning: exact, and slow only
+//!    then.
 //! 3. Where the same bytes are stored twice, by vectors that overlap, both stores come from loads of the same source.
 
 use core::arch::naked_asm;
@@ -40,10 +42,20 @@ const fn entry(
     Entry { name, isa: Isa::X86_64, summary, needs, overlap: Overlap::Apart, available, run }
 }
 
-pub(super) const AUTO_SSE2: Entry =
-    entry("auto-sse2", "chooses by length and alignment, from what every x86-64 CPU has", "", || true, auto_sse2);
-pub(super) const AUTO_AVX2: Entry =
-    entry("auto-avx2", "chooses by length and alignment, for CPUs with AVX2", "avx2", detect::avx2, auto_avx2);
+pub(super) const AUTO_SSE2: Entry = entry(
+    "auto-sse2",
+    "chooses by length and alignment, from what every x86-64 CPU has",
+    "",
+    || true,
+    auto_sse2,
+);
+pub(super) const AUTO_AVX2: Entry = entry(
+    "auto-avx2",
+    "chooses by length and alignment, for CPUs with AVX2",
+    "avx2",
+    detect::avx2,
+    auto_avx2,
+);
 pub(super) const AUTO_AVX512: Entry = entry(
     "auto-avx512",
     "chooses by length and alignment, for CPUs with AVX-512",
@@ -83,19 +95,6 @@ pub(crate) fn select(len: usize, _src: usize, _dst: usize) -> &'static Entry {
             _ => &vector::SSE2_NT,
         }
     }
-}
-
-/// Loads or stores of vectors: `moves!(load "vmovups", "xmmword ptr"; "xmm0" at "rsi + 16"; …)`.
-macro_rules! loads {
-    ($mov:literal, $ptr:literal; $($at:literal => $register:literal),+) => {
-        concat!($($mov, " ", $register, ", ", $ptr, " [", $at, "]\n",)+)
-    };
-}
-
-macro_rules! stores {
-    ($mov:literal, $ptr:literal; $($register:literal => $at:literal),+) => {
-        concat!($($mov, " ", $ptr, " [", $at, "], ", $register, "\n",)+)
-    };
 }
 
 /// All of it in registers, half from either end: two vectors, four, or eight.

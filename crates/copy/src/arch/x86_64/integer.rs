@@ -10,16 +10,17 @@
 //!                                         64 bytes by register pairs (32 bits) or fours (64 bits): load, store
 //!                        string move of what is left
 //! int…-aligned:          the first 8 bytes as they lie, then as int…-all from the next multiple of 8 in dst
-//! int64-nt:              as int64-aligned, with movnti, which goes past the caches, and a fence (the kernel's copy without
-//!                        cache: what the NIC feature tx-nocache-copy switched on)
+//! int64-nt:              as int64-aligned, with movnti, which goes past the caches, and a fence (the kernel's copy
+//!                        without cache: what the NIC feature tx-nocache-copy switches on)
 //! ```
 //!
 //! Departures:
 //!
-//! 1. A touch is a load, so it has to be of the source: the second is left out in the last step, where it might be beyond.
-//!    (2002 asked for 68 bytes, enough for its 32-bit load.)
-//! 2. `rdi`, `rsi` and `rdx` move once a step, after its last store: a fault within a step goes on byte by byte from its begin.
-//!    2002 had a fix-up for each of 37 instructions, to say how many bytes of the step were done, and repeated none.
+//! 1. A touch is a load, so it has to be of the source: the second is left out in the last step, where it might be
+//!    beyond. (2002 asked for 68 bytes, enough for its 32-bit load.)
+//! 2. `rdi`, `rsi` and `rdx` move once a step, after its last store: a fault within a step goes on byte by byte from
+//!    its begin. 2002 had a fix-up for each of 37 instructions, to say how many bytes of the step were done, and
+//!    repeated none.
 
 use core::arch::naked_asm;
 
@@ -110,14 +111,14 @@ unsafe extern "sysv64" fn int32_aligned(dst: *mut u8, src: *const u8, len: usize
 
 #[unsafe(naked)]
 unsafe extern "sysv64" fn int32_all(dst: *mut u8, src: *const u8, len: usize) -> usize {
-    /// Two words from `$a`.
+    /// Two words from `$a` on.
     macro_rules! pair {
         ($a:literal, $b:literal) => {
             concat!(
-                "mov eax, dword ptr [rsi + ", $a, "]\n",
-                "mov ecx, dword ptr [rsi + ", $b, "]\n",
-                "mov dword ptr [rdi + ", $a, "], eax\n",
-                "mov dword ptr [rdi + ", $b, "], ecx\n",
+                concat!("mov eax, dword ptr [rsi + ", $a, "]\n"),
+                concat!("mov ecx, dword ptr [rsi + ", $b, "]\n"),
+                concat!("mov dword ptr [rdi + ", $a, "], eax\n"),
+                concat!("mov dword ptr [rdi + ", $b, "], ecx\n"),
             )
         };
     }
@@ -130,14 +131,14 @@ unsafe extern "sysv64" fn int32_all(dst: *mut u8, src: *const u8, len: usize) ->
         "jb 3f",
         "mov eax, dword ptr [rsi + 64]",
         "3:",
-        pair!("0", "4"),
-        pair!("8", "12"),
-        pair!("16", "20"),
-        pair!("24", "28"),
-        pair!("32", "36"),
-        pair!("40", "44"),
-        pair!("48", "52"),
-        pair!("56", "60"),
+        pair!(0, 4),
+        pair!(8, 12),
+        pair!(16, 20),
+        pair!(24, 28),
+        pair!(32, 36),
+        pair!(40, 44),
+        pair!(48, 52),
+        pair!(56, 60),
         "4: add rsi, 64",
         "add rdi, 64",
         "sub rdx, 64",
@@ -167,22 +168,10 @@ unsafe extern "sysv64" fn int64_aligned(dst: *mut u8, src: *const u8, len: usize
 macro_rules! step {
     ($store:literal) => {
         concat!(
-            "mov rax, qword ptr [rsi]\n",
-            "mov rcx, qword ptr [rsi + 8]\n",
-            "mov r8, qword ptr [rsi + 16]\n",
-            "mov r9, qword ptr [rsi + 24]\n",
-            $store, " qword ptr [rdi], rax\n",
-            $store, " qword ptr [rdi + 8], rcx\n",
-            $store, " qword ptr [rdi + 16], r8\n",
-            $store, " qword ptr [rdi + 24], r9\n",
-            "mov rax, qword ptr [rsi + 32]\n",
-            "mov rcx, qword ptr [rsi + 40]\n",
-            "mov r8, qword ptr [rsi + 48]\n",
-            "mov r9, qword ptr [rsi + 56]\n",
-            $store, " qword ptr [rdi + 32], rax\n",
-            $store, " qword ptr [rdi + 40], rcx\n",
-            $store, " qword ptr [rdi + 48], r8\n",
-            $store, " qword ptr [rdi + 56], r9\n",
+            loads!("mov", "qword ptr"; "rsi" => "rax", "rsi + 8" => "rcx", "rsi + 16" => "r8", "rsi + 24" => "r9"),
+            stores!($store, "qword ptr"; "rax" => "rdi", "rcx" => "rdi + 8", "r8" => "rdi + 16", "r9" => "rdi + 24"),
+            loads!("mov", "qword ptr"; "rsi + 32" => "rax", "rsi + 40" => "rcx", "rsi + 48" => "r8", "rsi + 56" => "r9"),
+            stores!($store, "qword ptr"; "rax" => "rdi + 32", "rcx" => "rdi + 40", "r8" => "rdi + 48", "r9" => "rdi + 56"),
         )
     };
 }

@@ -1,8 +1,12 @@
 //! x86-64.
 //!
-//! Every routine here is a naked function of the System V convention: `rdi` destination, `rsi` source, `rdx` length, and what
-//! was not copied in `rax`. Where an instruction may fault, the three are as of the last point up to which everything is
-//! copied, and the fix-up is one of the ends in [`tail`]. Blocks are loaded before they are stored, and stores ascend.
+//! Every routine here is a naked function of the System V convention: `rdi` destination, `rsi` source, `rdx` length,
+//! and what was not copied in `rax`. Where an instruction may fault, the three are as of the last point up to which
+//! everything is copied, and the fix-up is one of the ends in [`tail`]. Blocks are loaded before they are stored, and
+//! stores ascend.
+
+#[macro_use]
+mod moves;
 
 mod access;
 mod auto;

@@ -8,9 +8,9 @@
 //!
 //! Departures:
 //!
-//! 1. The instructions keep their progress in `rdi`, `rsi` and `rcx`, also when they fault (Intel SDM vol. 2, `REP`), so the
-//!    fix-up of `rep movsb` is its ordinary end. That of `rep movsq` puts words and rest together again, and goes on
-//!    byte by byte in the word that faulted.
+//! 1. The instructions keep their progress in `rdi`, `rsi` and `rcx`, also when they fault (Intel SDM vol. 2, `REP`),
+//!    so the fix-up of `rep movsb` is its ordinary end. That of `rep movsq` puts words and rest together again, and
+//!    goes on byte by byte in the word that faulted.
 //! 2. The aligned forms copy plainly what is shorter than their first step.
 //! 3. `rep movsd` is there as the tail of the routine of 2002 in 32-bit registers (see `integer`).
 
@@ -51,13 +51,7 @@ pub(super) const REP_MOVSQ_ALIGNED: Entry = entry(
 
 #[unsafe(naked)]
 unsafe extern "sysv64" fn rep_movsb(dst: *mut u8, src: *const u8, len: usize) -> usize {
-    naked_asm!(
-        "mov rcx, rdx",
-        "2: rep movsb",
-        "3: mov rax, rcx",
-        "ret",
-        guarded!("2b", "3b", "3b")
-    )
+    naked_asm!("mov rcx, rdx", "2: rep movsb", "3: mov rax, rcx", "ret", guarded!("2b", "3b", "3b"))
 }
 
 #[unsafe(naked)]

@@ -12,10 +12,11 @@
 //!
 //! Departures:
 //!
-//! 1. The last vector overlaps what was stored before it, so that no byte loop is needed. Source and destination have to be
-//!    apart.
+//! 1. The last vector overlaps what was stored before it, so that no byte loop is needed. Source and destination have
+//!    to be apart.
 //! 2. AVX-512 takes `zmm16`…`zmm31`, which have no half that SSE code could wait for: no `vzeroupper`.
-//! 3. Streaming stores have to be aligned, so there is no `…-nt` that isn't. What is shorter than four vectors is stored plainly.
+//! 3. Streaming stores have to be aligned, so there is no `…-nt` that isn't. What is shorter than four vectors is
+//!    stored plainly.
 
 use core::arch::naked_asm;
 
@@ -59,8 +60,13 @@ pub(super) const AVX2_NT: Entry = entry(
     detect::avx2,
     avx2_nt,
 );
-pub(super) const AVX512: Entry =
-    entry("avx512", "64-byte vectors as they lie: best where the ends are aligned", AVX512_NEEDS, detect::avx512, avx512);
+pub(super) const AVX512: Entry = entry(
+    "avx512",
+    "64-byte vectors as they lie: best where the ends are aligned",
+    AVX512_NEEDS,
+    detect::avx512,
+    avx512,
+);
 pub(super) const AVX512_ALIGNED: Entry = entry(
     "avx512-aligned",
     "64-byte vectors, aligned in the destination: best for misaligned copies in the first cache",
@@ -80,8 +86,8 @@ pub(super) const AVX512_NT: Entry = entry(
 macro_rules! to_alignment {
     ($mov:literal, $ptr:literal, $a:literal) => {
         concat!(
-            $mov, " ", $a, ", ", $ptr, " [rsi]\n",
-            $mov, " ", $ptr, " [rdi], ", $a, "\n",
+            loads!($mov, $ptr; "rsi" => $a),
+            stores!($mov, $ptr; $a => "rdi"),
             "mov rax, rdi\n",
             "neg rax\n",
             "and eax, {w} - 1\n",
@@ -99,14 +105,9 @@ macro_rules! fours {
             "cmp rdx, 4 * {w}\n",
             "jb 4f\n",
             ".p2align 5\n",
-            "3: ", $mov, " ", $a, ", ", $ptr, " [rsi]\n",
-            $mov, " ", $b, ", ", $ptr, " [rsi + {w}]\n",
-            $mov, " ", $c, ", ", $ptr, " [rsi + 2 * {w}]\n",
-            $mov, " ", $d, ", ", $ptr, " [rsi + 3 * {w}]\n",
-            $store, " ", $ptr, " [rdi], ", $a, "\n",
-            $store, " ", $ptr, " [rdi + {w}], ", $b, "\n",
-            $store, " ", $ptr, " [rdi + 2 * {w}], ", $c, "\n",
-            $store, " ", $ptr, " [rdi + 3 * {w}], ", $d, "\n",
+            "3:\n",
+            loads!($mov, $ptr; "rsi" => $a, "rsi + {w}" => $b, "rsi + 2 * {w}" => $c, "rsi + 3 * {w}" => $d),
+            stores!($store, $ptr; $a => "rdi", $b => "rdi + {w}", $c => "rdi + 2 * {w}", $d => "rdi + 3 * {w}"),
             "add rsi, 4 * {w}\n",
             "add rdi, 4 * {w}\n",
             "sub rdx, 4 * {w}\n",
@@ -117,23 +118,23 @@ macro_rules! fours {
     };
 }
 
-/// Less than four vectors, of which the last ends where the copy ends: at least one was copied before, or is left.
+/// Less than four vectors, of which the last ends where the copy ends; one was copied before it, or all of it is left.
 macro_rules! rest {
     ($mov:literal, $ptr:literal, $a:literal, $end:literal) => {
         concat!(
             "5: cmp rdx, {w}\n",
             "jbe 6f\n",
-            $mov, " ", $a, ", ", $ptr, " [rsi]\n",
-            $mov, " ", $ptr, " [rdi], ", $a, "\n",
+            loads!($mov, $ptr; "rsi" => $a),
+            stores!($mov, $ptr; $a => "rdi"),
             "add rsi, {w}\n",
             "add rdi, {w}\n",
             "sub rdx, {w}\n",
             "jmp 5b\n",
             "6: test rdx, rdx\n",
             "jz 8f\n",
-            $mov, " ", $a, ", ", $ptr, " [rsi + rdx - {w}]\n",
-            $mov, " ", $ptr, " [rdi + rdx - {w}], ", $a, "\n",
-            "8:", $end, "\n",
+            loads!($mov, $ptr; "rsi + rdx - {w}" => $a),
+            stores!($mov, $ptr; $a => "rdi + rdx - {w}"),
+            concat!("8: ", $end, "\n"),
             "xor eax, eax\n",
             "7: ret\n",
         )
@@ -194,14 +195,50 @@ macro_rules! routines {
 }
 
 routines!(
-    sse2, sse2_aligned, sse2_nt, 16, "movups", "movntps", "xmmword ptr",
-    "xmm0", "xmm1", "xmm2", "xmm3", "", tail::bytes, tail::fence
+    sse2,
+    sse2_aligned,
+    sse2_nt,
+    16,
+    "movups",
+    "movntps",
+    "xmmword ptr",
+    "xmm0",
+    "xmm1",
+    "xmm2",
+    "xmm3",
+    "",
+    tail::bytes,
+    tail::fence
 );
 routines!(
-    avx2, avx2_aligned, avx2_nt, 32, "vmovdqu", "vmovntdq", "ymmword ptr",
-    "ymm0", "ymm1", "ymm2", "ymm3", "vzeroupper", tail::vex, tail::vex_fence
+    avx2,
+    avx2_aligned,
+    avx2_nt,
+    32,
+    "vmovdqu",
+    "vmovntdq",
+    "ymmword ptr",
+    "ymm0",
+    "ymm1",
+    "ymm2",
+    "ymm3",
+    "vzeroupper",
+    tail::vex,
+    tail::vex_fence
 );
 routines!(
-    avx512, avx512_aligned, avx512_nt, 64, "vmovdqu64", "vmovntdq", "zmmword ptr",
-    "zmm16", "zmm17", "zmm18", "zmm19", "", tail::bytes, tail::fence
+    avx512,
+    avx512_aligned,
+    avx512_nt,
+    64,
+    "vmovdqu64",
+    "vmovntdq",
+    "zmmword ptr",
+    "zmm16",
+    "zmm17",
+    "zmm18",
+    "zmm19",
+    "",
+    tail::bytes,
+    tail::fence
 );

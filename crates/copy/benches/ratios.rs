@@ -1,0 +1,317 @@
+//! Ratios of routines, from passes that alternate in one process, against the bounds this crate is held to.
+//!
+//! ```text
+//! cargo bench -p haul-copy --bench ratios                   some minutes, on a quiet machine
+//! cargo bench -p haul-copy --bench ratios -- --quick        every cell once: that it runs; nothing is judged
+//! cargo bench -p haul-copy --bench ratios -- --passes 101   more of them; 41 without
+//! ```
+//!
+//! Every pass times each rival once, in an order that goes round, so that what disturbs a pass disturbs all of them.
+//! A cell is the median over passes of the ratio within a pass. Both buffers are written first (pages nobody wrote
+//! are all one page), and lie in huge pages where the system gives them; addresses and lengths are opaque to the
+//! compiler. A cell that misses its bound is measured again, twice, before it is called missed: on a shared machine
+//! one in a hundred is off by some percent. Streaming stores are timed with the fence that ends them.
+
+use std::fmt;
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use haul_copy::{Handler, Peer, Routine, Thread};
+
+const LARGEST: usize = 64 << 20;
+
+/// Bytes of source and destination past a page, and what is between the two modulo a page otherwise.
+const OFFSETS: &[(usize, usize)] = &[(0, 0), (0, 1), (1, 0), (3, 5), (5, 3), (8, 8), (0, 8), (17, 40)];
+const APART: &[usize] = &[0, 2112];
+
+const SIZES: &[usize] = &[
+    64,
+    96,
+    128,
+    200,
+    256,
+    384,
+    512,
+    640,
+    800,
+    1024,
+    1536,
+    2048,
+    3072,
+    4096,
+    6144,
+    8192,
+    16 << 10,
+    32 << 10,
+    64 << 10,
+    128 << 10,
+    256 << 10,
+    512 << 10,
+    1 << 20,
+    2 << 20,
+    4 << 20,
+    8 << 20,
+    16 << 20,
+    32 << 20,
+    LARGEST,
+];
+
+/// A sample is this long or longer, and one copy at least: far above the clock's resolution of some 20 ns.
+const SAMPLE_NS: f64 = 20_000.0;
+
+/// Memory from a huge page's boundary on, written.
+struct Buffer(*mut u8);
+
+impl Buffer {
+    fn new() -> Self {
+        const HUGE: usize = 2 << 20;
+        let len = LARGEST + 2 * HUGE;
+        let (flags, both) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE);
+        // SAFETY: a null hint lets the kernel choose an address that nothing else uses. It stays until the process
+        // ends.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, both, flags, -1, 0) };
+        assert_ne!(start, libc::MAP_FAILED);
+        let start = start.wrapping_byte_add(start.addr().wrapping_neg() % HUGE);
+        // SAFETY: advice about a part of the mapping.
+        unsafe { libc::madvise(start, len - HUGE, libc::MADV_HUGEPAGE) };
+        for at in 0..len - HUGE {
+            // SAFETY: in the mapping.
+            unsafe { start.cast::<u8>().add(at).write((at * 7) as u8) };
+        }
+        Self(start.cast())
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Rival<'a> {
+    Plain(Routine),
+    Tolerant(Routine, &'a Thread<'a>),
+    Peer(Peer),
+}
+
+impl Rival<'_> {
+    /// Nanoseconds for each of `times` copies.
+    fn time(self, cell: &Cell, memory: &(Buffer, Buffer), times: usize) -> f64 {
+        let src = memory.0.0.wrapping_add(cell.from).cast_const();
+        let dst = memory.1.0.wrapping_add(cell.to);
+        let begin = Instant::now();
+        for _ in 0..times {
+            let (dst, src, len) = (black_box(dst), black_box(src), black_box(cell.len));
+            // SAFETY: the buffers have the largest length and some more, and nobody refers to them.
+            match self {
+                Self::Plain(routine) => unsafe { routine.copy(dst, src, len) },
+                // SAFETY: as above.
+                Self::Tolerant(routine, thread) => {
+                    black_box(unsafe { thread.try_copy(routine, dst, src, len) });
+                }
+                // SAFETY: as above.
+                Self::Peer(peer) => unsafe { peer.copy(dst, src, len) },
+            }
+        }
+        begin.elapsed().as_secs_f64() * 1e9 / times as f64
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Cell {
+    len: usize,
+    from: usize,
+    to: usize,
+}
+
+impl Cell {
+    fn all(sizes: &[usize]) -> Vec<Self> {
+        let mut cells = Vec::new();
+        for &len in sizes {
+            for &apart in APART {
+                for &(from, to) in OFFSETS {
+                    cells.push(Self { len, from, to: to + apart });
+                }
+            }
+        }
+        cells
+    }
+
+    /// The ends are in different places of a line.
+    fn misaligned(&self) -> bool {
+        self.from % 64 != self.to % 64
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let len = match self.len {
+            len if len >= 1 << 20 => format!("{} MiB", len >> 20),
+            len if len >= 1 << 10 && len % 512 == 0 => format!("{} KiB", len as f64 / 1024.0),
+            len => format!("{len} B"),
+        };
+        write!(f, "{len} {},{}", self.from, self.to)
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// The speed of `one` in GB/s, and how many times as fast as `other` it is.
+fn compare(
+    cell: &Cell,
+    memory: &(Buffer, Buffer),
+    one: Rival<'_>,
+    other: Rival<'_>,
+    passes: usize,
+) -> (f64, f64) {
+    let once = one.time(cell, memory, 1).min(one.time(cell, memory, 1));
+    let times = ((SAMPLE_NS / once.max(1.0)) as usize).max(1);
+    let (mut speeds, mut ratios) = (Vec::new(), Vec::new());
+    // A copy of 64 MiB says as much in a few passes as a short one in many.
+    for pass in 0..if cell.len >= 4 << 20 { passes.div_ceil(5) } else { passes } {
+        let (a, b);
+        if pass % 2 == 0 {
+            a = one.time(cell, memory, times);
+            b = other.time(cell, memory, times);
+        } else {
+            b = other.time(cell, memory, times);
+            a = one.time(cell, memory, times);
+        }
+        speeds.push(cell.len as f64 / a);
+        ratios.push(b / a);
+    }
+    (median(speeds), median(ratios))
+}
+
+/// One bound: what is compared, where, and how fast it has to be.
+struct Bound<'a> {
+    title: &'static str,
+    one: Rival<'a>,
+    other: Rival<'a>,
+    cells: Vec<Cell>,
+    least: f64,
+    /// Every cell for itself, or the median of all.
+    every: bool,
+}
+
+fn judge(bound: &Bound<'_>, memory: &(Buffer, Buffer), passes: usize, quick: bool) -> bool {
+    println!("\n{}", bound.title);
+    let (mut ratios, mut missed, mut line) = (Vec::new(), 0, String::new());
+    let mut last = 0;
+    for cell in &bound.cells {
+        let (speed, mut ratio) = compare(cell, memory, bound.one, bound.other, passes);
+        for _ in 0..if quick || !bound.every { 0 } else { 2 } {
+            if ratio < bound.least {
+                ratio = ratio.max(compare(cell, memory, bound.one, bound.other, 2 * passes).1);
+            }
+        }
+        if cell.len != last && !line.is_empty() {
+            println!("{line}");
+            line.clear();
+        }
+        last = cell.len;
+        let mark = if ratio < bound.least { "!" } else { "" };
+        missed += usize::from(ratio < bound.least);
+        if line.is_empty() {
+            line = format!("  {cell} ({speed:.1} GB/s):");
+        }
+        line += &format!(" {ratio:.2}{mark}");
+        ratios.push(ratio);
+    }
+    println!("{line}");
+    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    let (middle, count) = (median(ratios), bound.cells.len());
+    let met = if bound.every { missed == 0 } else { middle >= bound.least };
+    println!(
+        "{} {}: wanted {:.2} {}; median {middle:.2}, least {least:.2}, {missed} of {count} cells below",
+        if quick {
+            "not judged"
+        } else if met {
+            "met"
+        } else {
+            "MISSED"
+        },
+        bound.title,
+        bound.least,
+        if bound.every { "in every cell" } else { "in the median" },
+    );
+    met || quick
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    let quick = arguments.iter().any(|argument| argument == "--quick");
+    let after = arguments.iter().position(|argument| argument == "--passes").map(|at| at + 1);
+    let passes = after.and_then(|at| arguments[at].parse().ok()).unwrap_or(41);
+    let passes = if quick { 1 } else { passes };
+    let handler = Handler::install().expect("a handler");
+    let thread = handler.thread().expect("a thread that blocks nothing");
+    let memory = (Buffer::new(), Buffer::new());
+    let auto = Routine::best();
+    let libc = Rival::Peer(Peer::by_name("libc").expect("the C library is a peer"));
+    println!("auto is {}, other is memcpy of the C library where nothing else is said", auto.name());
+    println!(
+        "columns: source and destination past a page, in the order of {OFFSETS:?}, then the destination 2112 on"
+    );
+
+    let page: &[usize] = &[1024, 1536, 2048, 3072, 4096, 6144, 8192];
+    let misaligned = || Cell::all(page).into_iter().filter(Cell::misaligned).collect::<Vec<_>>();
+    let mut bounds = vec![
+        Bound {
+            title: "auto at every size and offset",
+            one: Rival::Plain(auto),
+            other: libc,
+            cells: Cell::all(SIZES),
+            least: 0.98,
+            every: true,
+        },
+        Bound {
+            title: "auto at 256 B",
+            one: Rival::Plain(auto),
+            other: libc,
+            cells: Cell::all(&[256]),
+            least: 1.2,
+            every: true,
+        },
+        Bound {
+            title: "auto at 1 to 8 KiB, misaligned",
+            one: Rival::Plain(auto),
+            other: libc,
+            cells: misaligned(),
+            least: 1.15,
+            every: false,
+        },
+        Bound {
+            title: "auto at 64 MiB",
+            one: Rival::Plain(auto),
+            other: libc,
+            cells: Cell::all(&[LARGEST]),
+            least: 1.4,
+            every: true,
+        },
+        Bound {
+            title: "the form that survives faults, against the plain one",
+            one: Rival::Tolerant(auto, &thread),
+            other: Rival::Plain(auto),
+            cells: Cell::all(&[64, 256, 1024, 8192, 65536, 1 << 20]),
+            least: 0.98,
+            every: true,
+        },
+    ];
+    if let (Some(int64), Some(movsq)) = (Routine::by_name("int64"), Routine::by_name("rep-movsq")) {
+        let mut cells = misaligned();
+        cells.retain(|cell| cell.from % 8 != cell.to % 8);
+        bounds.push(Bound {
+            title: "the copy of 2002 in 64-bit registers, against rep movsq, ends that differ modulo 8",
+            one: Rival::Plain(int64),
+            other: Rival::Plain(movsq),
+            cells,
+            least: 1.3,
+            every: true,
+        });
+    }
+    let mut met = true;
+    for bound in &bounds {
+        met &= judge(bound, &memory, passes, quick);
+    }
+    if met { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
