@@ -80,16 +80,19 @@ fn what_fills_the_accumulators_most_does_not_overflow_them() {
     }
 }
 
+/// What Miri gets through in seconds.
+const LONGEST: usize = if cfg!(miri) { 60 } else { 3000 };
+
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 8 } else { 512 },
+        cases: if cfg!(miri) { 4 } else { 512 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
 
     #[test]
     fn parts_combine_to_the_whole_however_they_are_cut(
-        bytes in proptest::collection::vec(any::<u8>(), 0..3000),
+        bytes in proptest::collection::vec(any::<u8>(), 0..LONGEST),
         cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..6),
     ) {
         let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
@@ -113,7 +116,7 @@ proptest! {
 
     #[test]
     fn a_copy_is_a_copy_and_sums_what_it_copied(
-        bytes in proptest::collection::vec(any::<u8>(), 0..3000),
+        bytes in proptest::collection::vec(any::<u8>(), 0..LONGEST),
         from in 0_usize..64,
         to in 0_usize..64,
     ) {

@@ -5,7 +5,7 @@ use haul_copy::checksum::{Sum, SumRoutine};
 use crate::{noise, oracle, routines};
 
 /// Beyond the blocks, thresholds and tails of every routine; also what is around a thousand, in larger steps.
-const LONGEST: usize = if cfg!(miri) { 40 } else { 512 };
+const LONGEST: usize = if cfg!(miri) { 34 } else { 512 };
 /// All of a cache line's; under Miri some, odd and even.
 const OFFSETS: usize = 64;
 /// Bytes on either side that a copy leaves alone.
@@ -45,7 +45,7 @@ impl Sweep {
     }
 
     fn run(&mut self, lengths: &[usize]) {
-        let offsets: Vec<_> = (0..OFFSETS).step_by(if cfg!(miri) { 7 } else { 1 }).collect();
+        let offsets: Vec<_> = (0..OFFSETS).step_by(if cfg!(miri) { 9 } else { 1 }).collect();
         self.run_at(lengths, &offsets);
     }
 
