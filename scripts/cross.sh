@@ -1,22 +1,25 @@
 #!/usr/bin/env bash
-# haul-copy on the instruction sets this machine hasn't got: its tests under qemu-user, its instructions counted, its
-# routines disassembled.
+# haul-copy on the instruction sets this machine hasn't got: its tests under qemu-user, its instructions
+# counted, its routines disassembled.
 #
 #   scripts/cross.sh             riscv64 and aarch64
 #   scripts/cross.sh riscv64     one of them
 #   scripts/cross.sh --record    writes the counts to crates/copy/tests/counts instead of comparing with them
+#   scripts/cross.sh --setup     only gets what is needed
 #
 # What it needs, and where it takes that from, in this order:
 #
 #   a C compiler (for the plugin), for each target a cross gcc and binutils, qemu-user
 #                          what is installed; else apt-get, as root
 #   a Rust std for each target
-#                          the toolchain's own (rustup target add); else Debian's: rustc-web of Debian 12 and the std that
-#                          Debian 13 built from the same source, unpacked into a folder beside the installed toolchain
+#                          the toolchain's own (rustup target add); else, or with HAUL_CROSS_STD=debian, Debian's:
+#                          rustc-web of Debian 12 and the std that Debian 13 built from the same source, unpacked
+#                          into a folder beside the installed toolchain
 #   a qemu-user with MOPS  the installed one if it is 9 or later; else Debian's backports, unpacked
 #
-# Nothing is skipped: what cannot be had is named, and the script fails. No step waits longer than its bound, and none
-# leaves anything outside $HAUL_CROSS (default ~/.cache/haul-cross) but the packages that apt installs.
+# Nothing is skipped: what cannot be had is named, and the script fails. No step waits longer than its bound,
+# and none leaves anything outside $HAUL_CROSS (default ~/.cache/haul-cross) but the packages that apt
+# installs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,10 +27,11 @@ cache=${HAUL_CROSS:-${XDG_CACHE_HOME:-$HOME/.cache}/haul-cross}
 # Bounds in seconds, several times what two busy CPUs took.
 max_apt=900 max_rustup=60 max_fetch=300 max_test=1800
 
-record='' isas=()
+record='' setup='' isas=()
 for word in "$@"; do
     case $word in
     --record) record=1 ;;
+    --setup) setup=1 ;;
     riscv64 | aarch64) isas+=("$word") ;;
     *) echo "cross.sh: no such option or target: $word" >&2; exit 2 ;;
     esac
@@ -53,7 +57,8 @@ debian_arch() { case $1 in aarch64) echo arm64 ;; *) echo "$1" ;; esac; }
 major() { "$1" --version 2>/dev/null | sed -n '1s/.*version \([0-9]*\).*/\1/p'; }
 may_apt() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
 
-# ---- packages -------------------------------------------------------------------------------------------------------
+# ---- packages
+# -------------------------------------------------------------------------------------------------------
 
 packages() {
     local want=() isa
@@ -80,11 +85,12 @@ refresh() {
     refreshed=1
 }
 
-# Another suite of the mirror this machine already uses, in a state of its own: `suite NAME ARCHITECTURES` makes
-# $cache/NAME.conf, for APT_CONFIG.
+# Another suite of the mirror this machine already uses, in a state of its own: `suite NAME ARCHITECTURES`
+# makes $cache/NAME.conf, for APT_CONFIG.
 suite() {
     local name=$1 mirror state=$cache/apt/$1
-    mirror=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME)' 'Created-By: Packages' | awk '$2 == "bookworm" {print $1; exit}')
+    mirror=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME)' 'Created-By: Packages' |
+        awk '$2 == "bookworm" {print $1; exit}')
     [ -n "$mirror" ] || { echo "cross.sh: apt has no source for Debian 12 (bookworm)" >&2; return 1; }
     mkdir -p "$state"/{lists,archives}/partial
     : >"$state/status"
@@ -93,7 +99,8 @@ suite() {
     cat >"$cache/$name.conf" <<CONF
 Dir::State "$state"; Dir::State::lists "$state/lists"; Dir::State::status "$state/status"; Dir::Cache "$state";
 Dir::Etc::sourcelist "$state/sources"; Dir::Etc::sourceparts "/dev/null"; Dir::Etc::preferencesparts "/dev/null";
-APT::Architectures { "amd64"; "arm64"; "riscv64"; }; APT::Sandbox::User "root"; Acquire::Languages "none"; Acquire::Retries "3";
+APT::Architectures { "amd64"; "arm64"; "riscv64"; }; APT::Sandbox::User "root";
+Acquire::Languages "none"; Acquire::Retries "3";
 CONF
     APT_CONFIG=$cache/$name.conf bounded $max_apt apt-get update -q
 }
@@ -112,7 +119,8 @@ unpack() {
     return $status
 }
 
-# ---- Rust ------------------------------------------------------------------------------------------------------------
+# ---- Rust
+# ------------------------------------------------------------------------------------------------------------
 
 # Whether `$1` makes a program for the target `$2`, linked by `$3`.
 builds() {
@@ -134,10 +142,11 @@ rust() {
         export RUSTC=$cache/bin/rustc RUSTDOC=$cache/bin/rustdoc
         return
     fi
-    all_build rustc && return
+    local debian=${HAUL_CROSS_STD:-}
+    [ "$debian" != debian ] && all_build rustc && return
     local targets=() isa version source
     for isa in "${isas[@]}"; do targets+=("$(triple "$isa")"); done
-    if command -v rustup >/dev/null; then
+    if [ "$debian" != debian ] && command -v rustup >/dev/null; then
         step "rustup target add ${targets[*]}"
         if bounded $max_rustup rustup target add "${targets[@]}" 2>/dev/null && all_build rustc; then return; fi
         echo "no std from rustup"
@@ -146,14 +155,16 @@ rust() {
     refresh
     version=$(apt-cache policy rustc-web | awk '/Candidate:/ {print $2}')
     [ -n "$version" ] && [ "$version" != '(none)' ] ||
-        give_up "no Rust std for: ${targets[*]}" "rustup has none here, and apt knows no package rustc-web (Debian 12 has it)"
+        give_up "no Rust std for: ${targets[*]}" "rustup has none here, and apt knows no rustc-web (Debian 12 has it)"
     source=${version%%~*}
     step "rustc-web $version, and the std built from $source for ${isas[*]}"
     rm -rf "$cache/root/usr/lib/rustlib" "$cache/root/usr/bin/rustc" "$cache/bin"
     mkdir -p "$cache/root" "$cache/bin"
     local runtime llvm
-    runtime=$(apt-cache depends "rustc-web=$version" | grep -om1 'libstd-rust-web-[0-9.]*')
-    llvm=$(apt-cache depends "$runtime=$version" | grep -om1 'libllvm[0-9]*')
+    runtime=$(apt-cache depends "libstd-rust-web-dev=$version" |
+        awk '/Depends: libstd-rust-web-[0-9]/ && !found {print found = $2}')
+    llvm=$(apt-cache depends "$runtime=$version" | awk '/Depends: libllvm/ && !found {print found = $2}')
+    [ -n "$runtime" ] && [ -n "$llvm" ] || give_up "apt tells no runtime and LLVM that rustc-web $version needs"
     DEBIAN_FRONTEND=noninteractive bounded $max_apt \
         apt-get -o Acquire::Retries=3 install -y -q --no-install-recommends "$llvm" ||
         give_up "apt-get could not install $llvm, which rustc-web needs"
@@ -178,10 +189,11 @@ rust() {
     export RUSTC=$cache/bin/rustc RUSTDOC=$cache/bin/rustdoc
 }
 
-# ---- emulators -------------------------------------------------------------------------------------------------------
+# ---- emulators
+# -------------------------------------------------------------------------------------------------------
 
-# The emulator that counts (`-plugin`), and the one that has MOPS and answers riscv_hwprobe. Debian 12's qemu 7.2 is the
-# one, being linked dynamically; the backported 10 is the other, being linked statically.
+# The emulator that counts (`-plugin`), and the one that has MOPS and answers riscv_hwprobe. Debian 12's qemu
+# 7.2 is the one, being linked dynamically; the backported 10 is the other, being linked statically.
 declare -A late
 declare -A early=(
     [riscv64]="qemu-riscv64 -cpu rv64,v=true,vlen=256,vext_spec=v1.0"
@@ -192,10 +204,11 @@ emulators() {
     for isa in "${isas[@]}"; do
         qemu=qemu-$isa
         "$qemu" -help 2>/dev/null | grep -q -- -plugin ||
-            give_up "$(command -v "$qemu") takes no -plugin, so nothing can be counted for $isa (Debian 12's qemu-user does)"
+            give_up "$qemu takes no -plugin, so nothing can be counted for $isa (Debian 12's qemu-user does)"
         if [ "$(major "$qemu")" -ge 9 ]; then late[$isa]=$qemu; else late[$isa]=$cache/root/usr/bin/$qemu; fi
         [ -n "$(major "${late[$isa]}")" ] || {
-            may_apt || give_up "qemu-user is older than 9, which has no MOPS and no riscv_hwprobe, and this user may not take another"
+            may_apt || give_up "qemu-user is older than 9, so it has no MOPS and no riscv_hwprobe" \
+                "and this user may not take another"
             step "qemu-user of bookworm-backports"
             mkdir -p "$cache/root"
             suite bookworm-backports amd64 && unpack "$cache/bookworm-backports.conf" qemu-user ||
@@ -206,24 +219,23 @@ emulators() {
     cc -O2 -Wall -Wextra -Werror -shared -fPIC -o "$work/libinsns.so" scripts/insns.c
 }
 
-# ---- the tests -------------------------------------------------------------------------------------------------------
+# ---- the tests
+# -------------------------------------------------------------------------------------------------------
 
-# The machines: a name, the emulator with its options, the routines that have to run there, and the stride of the suite
-# (every so many lengths and offsets; all of them take an emulator half an hour).
+# The machines: a name, the emulator with its options, what of the features in crates/copy/tests/expected it
+# has, and the stride of the suite (every so many lengths and offsets; with all of them an emulator takes half
+# an hour).
 machines() {
-    local portable="bytes words words-shift"
     case $1 in
     riscv64)
-        local scalar="$portable lb ld ld-shift ld-unaligned"
-        echo "rv64gcv|${early[riscv64]}|$scalar rvv|3"
-        echo "rv64gc|qemu-riscv64 -cpu rv64,v=false|$scalar|23"
-        # Vectors of the shortest length, said by riscv_hwprobe, which the two above do not know.
-        echo "rv64gcv-hwprobe|${late[riscv64]} -cpu max,vlen=128|$scalar rvv|23"
+        echo "rv64gcv|${early[riscv64]}|v|3"
+        echo "rv64gc|qemu-riscv64 -cpu rv64,v=false||23"
+        # The shortest vectors, and a kernel's riscv_hwprobe, which the two above do not know.
+        echo "rv64gcv-hwprobe|${late[riscv64]} -cpu max,vlen=128|v|23"
         ;;
     aarch64)
-        local pairs="$portable ldrb ldp ldp-q"
-        echo "armv8.8-mops|${late[aarch64]} -cpu max|$pairs mops|3"
-        echo "armv8.0|qemu-aarch64 -cpu cortex-a57|$pairs|23"
+        echo "armv8.8-mops|${late[aarch64]} -cpu max|mops|3"
+        echo "armv8.0|qemu-aarch64 -cpu cortex-a57||23"
         ;;
     esac
 }
@@ -233,26 +245,28 @@ cross_cargo() {
     local isa=$1 emulator=$2 target variable root=/usr/$1-linux-gnu; shift 2
     target=$(triple "$isa")
     variable=CARGO_TARGET_$(tr a-z- A-Z_ <<<"$target")
-    # With this architecture's own libc installed too (dpkg --add-architecture), its dynamic linker would be given the cross
-    # one's libc, and spins for ever.
+    # With this architecture's own libc installed too (dpkg --add-architecture), its dynamic linker would be
+    # given the cross one's libc, and spins for ever.
     case $isa in
     riscv64) [ ! -e /lib/ld-linux-riscv64-lp64d.so.1 ] || root=/ ;;
     aarch64) [ ! -e /lib/ld-linux-aarch64.so.1 ] || root=/ ;;
     esac
     # A backtrace takes seconds under emulation. Optimised, because the tests check more bytes than they copy.
     env RUST_BACKTRACE=0 CARGO_PROFILE_DEV_OPT_LEVEL=2 CARGO_PROFILE_DEV_DEBUG=none \
-        "${variable}_LINKER=$isa-linux-gnu-gcc" "${variable}_RUNNER=$emulator -L $root" "HAUL_COPY_EMULATOR=$emulator -L $root" \
-        timeout --kill-after=10 $max_test cargo "$1" --locked -p haul-copy --all-features --target "$target" "${@:2}" </dev/null
+        "${variable}_LINKER=$isa-linux-gnu-gcc" "${variable}_RUNNER=$emulator -L $root" \
+        "HAUL_COPY_EMULATOR=$emulator -L $root" timeout --kill-after=10 $max_test \
+        cargo "$1" --locked -p haul-copy --all-features --target "$target" "${@:2}" </dev/null
 }
 
-# What no emulator here can do: they place mappings themselves, and none of huge pages. It runs natively in step `test`.
+# What no emulator here can do: they place mappings themselves, and none of huge pages. It runs natively in
+# step `test`.
 not_emulated=(a_mapping_of_huge_pages)
 
-# Everything there is on the first machine, the suite of the copies on the others (the checksums want no feature that they
-# differ in); and what ran is what should have.
+# Everything there is on the first machine, the suite of the copies on the others (the checksums want no
+# feature that they differ in); and what ran is what should have.
 tests() {
-    local isa=$1 name emulator routines stride what=() output=$work/output
-    while IFS='|' read -r name emulator routines stride; do
+    local isa=$1 name emulator features stride what=() output=$work/output
+    while IFS='|' read -r name emulator features stride; do
         step "$isa: tests on $name"
         if [ ${#what[@]} = 0 ]; then what=(--tests); else what=(--test suite); fi
         HAUL_COPY_STRIDE=$stride cross_cargo "$isa" "$emulator" test "${what[@]}" -- \
@@ -261,25 +275,25 @@ tests() {
             give_up "the tests failed on $name ($emulator)"
         }
         grep -E '^(test result|checksum routines that ran)' "$output"
-        same "$name" "$routines" "$output"
+        same "$isa" "$name" "$features" "$output"
     done < <(machines "$isa")
     echo "not emulated: ${not_emulated[*]}"
     step "$isa: documentation's examples"
     cross_cargo "$isa" "$(machines "$isa" | head -n 1 | cut -d'|' -f2)" test --doc 2>&1 | grep '^test result'
 }
 
-# `same NAME "ROUTINES" FILE`: every part of the suite in FILE ran exactly these routines.
+# `same ISA NAME "FEATURES" FILE`: every part of the suite in FILE ran exactly the routines that such a
+# machine should have.
 same() {
-    local name=$1 expected=$2 file=$3 parts part ran
-    # Tests print at the same time: a line may begin behind another's.
-    parts=$(grep -o 'ran [a-z-]* [a-z0-9-]*$' "$file" | awk '{print $2}' | sort -u)
-    [ -n "$parts" ] || give_up "the suite on $name printed no line \`ran PART ROUTINE\`"
-    for part in $parts; do
-        ran=$(grep -o "ran $part [a-z0-9-]*\$" "$file" | awk '{print $3}' | sort | tr '\n' ' ')
-        [ "$ran" = "$(tr ' ' '\n' <<<"$expected" | sort | tr '\n' ' ')" ] || give_up \
-            "$part on $name ran other routines than it should have" "should: $expected" "ran:    $ran"
-    done
-    echo "$name: all of $(wc -w <<<"$parts") parts ran: $expected"
+    local isa=$1 name=$2 features=$3 file=$4 lists=crates/copy/tests/expected expected part
+    expected=$(awk -v features="$features" 'BEGIN {split(features, list, " "); for (i in list) has[list[i]] = 1}
+        !/^#/ && NF {for (i = 2; i <= NF; i++) if (!($i in has)) next; print $1}' "$lists/$isa" | sort)
+    while read -r part; do
+        # Tests print at the same time: a line may begin behind another's.
+        diff <(echo "$expected") <(grep -oE "ran $part [a-z0-9-]+" "$file" | awk '{print $3}' | sort) ||
+            give_up "the part $part of the suite did not run on $name what $lists/$isa says (< should, > ran)"
+    done <"$lists/parts"
+    echo "$name: $(wc -l <<<"$expected") routines in $(wc -l <"$lists/parts") parts: $(xargs <<<"$expected")"
 }
 
 # Every count of the recorded tables, and the bounds. One test a process: the plugin's file is one process's.
@@ -296,8 +310,8 @@ counts() {
     unset HAUL_COPY_COUNTS HAUL_COPY_COUNTS_RECORD
 }
 
-# A routine that is named for an instruction contains it, and calls nothing. Those in Rust may call what panics, but no memcpy
-# that the compiler made of a loop.
+# A routine that is named for an instruction contains it, and calls nothing. Those in Rust may call what
+# panics, but no memcpy that the compiler made of a loop.
 disassembly() {
     local isa=$1 binaries listing=$work/listing function wanted word body calls checked=0
     step "$isa: disassembly"
@@ -319,8 +333,8 @@ disassembly() {
     echo "$checked functions contain their instructions, and call nothing"
 }
 
-# Lines of a function and its instructions, as patterns. Those of vectors by their codes, too: an older objdump doesn't know them
-# in a program that is made for cores without.
+# Lines of a function and its instructions, as patterns. Those of vectors by their codes, too: an older
+# objdump doesn't know them in a program that is made for cores without.
 instructions() {
     local portable="arch::portable::bytes
 arch::portable::words
@@ -353,10 +367,12 @@ trap 'rm -rf "$work"' EXIT
 packages
 rust
 emulators
-step "$("${RUSTC:-rustc}" --version), $(cargo --version), counting on qemu $(major "qemu-${isas[0]}"), MOPS and riscv_hwprobe on $(major "${late[${isas[0]}]}")"
+step "$("${RUSTC:-rustc}" --version); $(cargo --version); qemu $(major "qemu-${isas[0]}") counts," \
+    "$(major "${late[${isas[0]}]}") has MOPS and riscv_hwprobe"
+[ -z "$setup" ] || exit 0
 for isa in "${isas[@]}"; do
     step "$isa: build"
-    bounded $max_fetch cargo fetch --locked --target "$(triple "$isa")" || give_up "cargo could not fetch the dependencies"
+    bounded $max_fetch cargo fetch --locked --target "$(triple "$isa")" || give_up "cargo fetch failed"
     cross_cargo "$isa" true test --no-run
     counts "$isa"
     disassembly "$isa"
