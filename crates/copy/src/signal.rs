@@ -72,12 +72,14 @@ struct Saved {
 }
 
 impl Saved {
-    const NONE: Self = Self {
-        used: AtomicBool::new(false),
-        handler: AtomicUsize::new(libc::SIG_DFL),
-        flags: AtomicI32::new(0),
-        mask: AtomicU64::new(0),
-    };
+    const fn none() -> Self {
+        Self {
+            used: AtomicBool::new(false),
+            handler: AtomicUsize::new(libc::SIG_DFL),
+            flags: AtomicI32::new(0),
+            mask: AtomicU64::new(0),
+        }
+    }
 
     fn set(&self, action: &libc::sigaction) {
         self.handler.store(action.sa_sigaction, Ordering::Relaxed);
@@ -96,7 +98,7 @@ impl Saved {
 }
 
 /// What was there before each level's handler, for each of [`SIGNALS`].
-static SAVED: [[Saved; 2]; LEVELS] = [const { [Saved::NONE; 2] }; LEVELS];
+static SAVED: [[Saved; 2]; LEVELS] = [const { [const { Saved::none() }; 2] }; LEVELS];
 
 /// How many [`Handler`]s there are.
 static SHARES: Mutex<usize> = Mutex::new(0);

@@ -26,6 +26,9 @@
 //! 3. A word has as many bytes as `usize`.
 //! 4. Arithmetic wraps, though nothing here can: a check would be a call, and a routine calls nothing.
 
+#![expect(clippy::inline_always, reason = "a routine calls nothing, in builds without optimisation neither")]
+#![expect(clippy::cast_ptr_alignment, reason = "words are loaded and stored where alignment was arranged for")]
+
 use crate::arch::machine::Guarded;
 use crate::routine::{Entry, Isa, Overlap, Run};
 
