@@ -228,13 +228,13 @@ emulators() {
 machines() {
     case $1 in
     riscv64)
-        echo "rv64gcv|${early[riscv64]}|v|3"
+        echo "rv64gcv|${early[riscv64]}|v|5"
         echo "rv64gc|qemu-riscv64 -cpu rv64,v=false||23"
         # The shortest vectors, and a kernel's riscv_hwprobe, which the two above do not know.
         echo "rv64gcv-hwprobe|${late[riscv64]} -cpu max,vlen=128|v|23"
         ;;
     aarch64)
-        echo "armv8.8-mops|${late[aarch64]} -cpu max|mops|3"
+        echo "armv8.8-mops|${late[aarch64]} -cpu max|mops|5"
         echo "armv8.0|qemu-aarch64 -cpu cortex-a57||23"
         ;;
     esac

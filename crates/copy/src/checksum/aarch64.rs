@@ -1,4 +1,4 @@
-//! Checksum routines of AArch64: words in the general registers by add-with-carry, and the halves of words in
+//! Checksum routines of `AArch64`: words in the general registers by add-with-carry, and the halves of words in
 //! SIMD lanes.
 //!
 //! ```text

@@ -22,6 +22,8 @@
 //! 3. A shift uses the low six bits of its count: `8 · address` places a byte.
 //! 4. The head of `copy` needs no carries, its bytes stand in different places of one word.
 
+#![expect(clippy::too_many_lines, reason = "a copy in its four forms shares registers, ends and sum")]
+
 use core::arch::naked_asm;
 
 use super::routine::{Entry, Raw};

@@ -7,6 +7,8 @@
 //!   4:
 //! ```
 
+#![expect(clippy::inline_always, reason = "a routine calls nothing, in builds without optimisation neither")]
+
 use core::arch::asm;
 
 use crate::arch::portable::Access;

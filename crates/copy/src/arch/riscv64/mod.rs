@@ -69,7 +69,7 @@ pub(crate) fn best() -> &'static Entry {
 
 pub(crate) fn select(len: usize, src: usize, dst: usize) -> &'static Entry {
     let best = best();
-    let alike = (src ^ dst) % 8 == 0;
+    let alike = (src ^ dst).is_multiple_of(8);
     match best.name {
         "ld-shift" if alike && len >= scalar::WORDS_MIN => &ROUTINES[AT_LD],
         "ld-shift" if alike || len < scalar::SHIFT_MIN => &ROUTINES[AT_LB],
