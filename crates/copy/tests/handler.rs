@@ -55,7 +55,7 @@ fn page_before_hole() -> *mut u8 {
     // SAFETY: a null hint lets the kernel choose an address that nothing else uses.
     let start = unsafe { libc::mmap(null_mut(), 8192, both, flags, -1, 0) }.cast::<u8>();
     // SAFETY: the second page of the mapping just made.
-    assert_eq!(unsafe { libc::mprotect(start.add(4096).cast(), 4096, libc::PROT_NONE) }, 0);
+    assert_eq!(unsafe { libc::mprotect(start.wrapping_add(4096).cast(), 4096, libc::PROT_NONE) }, 0);
     start
 }
 
@@ -63,7 +63,7 @@ fn page_before_hole() -> *mut u8 {
 fn faulting_copy(routine: Routine, page: *mut u8) {
     let mut into = [1_u8; 100];
     // SAFETY: the mapping is the test's, and what faults is caught, or the test is about what happens then.
-    let left = unsafe { routine.try_copy_in(&mut into, page.add(4096 - 40)) };
+    let left = unsafe { routine.try_copy_in(&mut into, page.wrapping_add(4096 - 40)) };
     assert_eq!(left, 60);
     assert!(into.iter().all(|&byte| byte == 0), "what was there is zero, and so is what was not");
 }
@@ -259,10 +259,8 @@ fn limit_of_this_stack() -> usize {
     assert_eq!(unsafe { libc::pthread_getattr_np(myself, &raw mut attributes) }, 0);
     let (mut start, mut len) = (null_mut::<c_void>(), 0);
     // SAFETY: it was just filled in.
-    assert_eq!(
-        unsafe { libc::pthread_attr_getstack(&raw const attributes, &raw mut start, &raw mut len) },
-        0
-    );
+    let got = unsafe { libc::pthread_attr_getstack(&raw const attributes, &raw mut start, &raw mut len) };
+    assert_eq!(got, 0);
     start.addr()
 }
 
@@ -407,13 +405,14 @@ fn an_earlier_handler_for_once_is_called_once() {
     });
 }
 
+type Three = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+
 /// What a later handler found when it came.
 static BEFORE_LATER: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn passes_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     CALLS.fetch_add(1, Ordering::Relaxed);
     let before = BEFORE_LATER.load(Ordering::Relaxed);
-    type Three = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
     // SAFETY: the test put the address of such a handler there.
     let call = unsafe { std::mem::transmute::<usize, Three>(before) };
     call(signal, info, context);
@@ -518,7 +517,9 @@ fn a_fault_leaves_errno_alone() {
         let _thread = handler.thread().unwrap();
         let page = page_before_hole();
         // SAFETY: it is this thread's own.
-        unsafe { *libc::__errno_location() = 4242 };
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: as above.
+        unsafe { errno.write(4242) };
         faulting_copy(Routine::best(), page);
         assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(4242));
     });

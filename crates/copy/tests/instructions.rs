@@ -18,8 +18,12 @@ fn reachable(start: usize) -> BTreeMap<u64, Instruction> {
         while !found.contains_key(&at) {
             // SAFETY: it is code of this process, and the longest instruction has 15 bytes; the linker puts more
             // behind it.
-            let bytes =
-                unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(at as usize), 15) };
+            let bytes = unsafe {
+                std::slice::from_raw_parts(
+                    std::ptr::with_exposed_provenance(usize::try_from(at).unwrap()),
+                    15,
+                )
+            };
             let instruction = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode();
             assert_ne!(instruction.mnemonic(), Mnemonic::INVALID, "no instruction at {at:#x}");
             found.insert(at, instruction);

@@ -10,7 +10,7 @@ use haul_copy::{Error, Handler, MappedFile};
 const MIB: u64 = 1 << 20;
 
 fn content(len: u64) -> Vec<u8> {
-    (0..len).map(|at| (at % 251) as u8 + 1).collect()
+    (0..len).map(|at| u8::try_from(at % 251).unwrap() + 1).collect()
 }
 
 /// A file of one MiB on the disk's file system, in memory, and of huge pages.
@@ -34,6 +34,11 @@ fn tmpfs() -> File {
     file
 }
 
+/// A length as an index: these files are small.
+fn size(len: u64) -> usize {
+    usize::try_from(len).unwrap()
+}
+
 fn truncated_under_a_view(file: &File, view: &MappedFile, page: u64) {
     let all = content(MIB);
     assert_eq!(view.len() as u64, MIB);
@@ -50,7 +55,7 @@ fn truncated_under_a_view(file: &File, view: &MappedFile, page: u64) {
     // A read that begins before: what is there was read.
     into.fill(9);
     let error = view.read_at(10, &mut into).unwrap_err();
-    let kept = page as usize - 10;
+    let kept = size(page) - 10;
     assert!(matches!(error, Error::Vanished { offset, read } if offset == page && read == kept), "{error}");
     assert!(into[..kept] == all[10..10 + kept] && into[kept..].iter().all(|&byte| byte == 0));
     // What is left can be read as before.
@@ -94,11 +99,11 @@ fn a_mapping_of_huge_pages() {
         let file = in_memory(libc::MFD_HUGETLB | libc::MFD_HUGE_2MB);
         file.set_len(4 * MIB).unwrap();
         let view = MappedFile::shared(&file).unwrap();
-        let mut into = vec![7; 3 * MIB as usize];
+        let mut into = vec![7; size(3 * MIB)];
         assert_eq!(view.read_at(MIB / 2, &mut into).unwrap(), into.len());
         file.set_len(2 * MIB).unwrap();
         let error = view.read_at(MIB / 2, &mut into).unwrap_err();
-        let kept = (2 * MIB - MIB / 2) as usize;
+        let kept = size(2 * MIB - MIB / 2);
         assert!(
             matches!(error, Error::Vanished { offset, read } if offset == 2 * MIB && read == kept),
             "{error}"
@@ -129,7 +134,7 @@ fn a_file_that_is_truncated_all_the_time() {
             .map(|_| {
                 scope.spawn(|| {
                     let thread = handler.thread().unwrap();
-                    let (mut into, mut vanished, mut whole) = (vec![0; MIB as usize / 4], 0, 0);
+                    let (mut into, mut vanished, mut whole) = (vec![0; size(MIB / 4)], 0, 0);
                     for turn in 0..4000_u64 {
                         let offset = turn * 977 % (MIB / 2);
                         let read = match view.read_on(&thread, offset, &mut into) {
@@ -144,7 +149,7 @@ fn a_file_that_is_truncated_all_the_time() {
                             Err(error) => panic!("{error}"),
                         };
                         // What was cut off reads as zeros when it is there again.
-                        let from = &all[offset as usize..];
+                        let from = &all[size(offset)..];
                         for (at, byte) in into[..read].iter().enumerate() {
                             assert!(*byte == from[at] || *byte == 0, "byte {at}");
                         }

@@ -24,7 +24,7 @@ impl Buffer {
         let mut buffer = Self { words, offset, len };
         for at in 0..len {
             // SAFETY: within the allocation.
-            unsafe { buffer.start().add(at).write(byte(at)) };
+            unsafe { buffer.start().wrapping_add(at).write(byte(at)) };
         }
         buffer
     }
@@ -41,7 +41,7 @@ impl Buffer {
 }
 
 fn byte(at: usize) -> u8 {
-    (at % 251) as u8 + 1
+    u8::try_from(at % 251).unwrap() + 1
 }
 
 #[test]
@@ -72,8 +72,9 @@ fn nothing_outside_the_allocations() {
                 let src: Box<[u8]> = (0..len).map(byte).collect();
                 let mut dst: Box<[u8]> = vec![0; len].into();
                 let n = len - skip;
+                let (to, from) = (dst.as_mut_ptr().wrapping_add(skip), src.as_ptr().wrapping_add(skip));
                 // SAFETY: `skip` bytes into buffers of `len`.
-                unsafe { routine.copy(dst.as_mut_ptr().add(skip), src.as_ptr().add(skip), n) };
+                unsafe { routine.copy(to, from, n) };
                 assert!(
                     dst[skip..] == src[skip..] && dst[..skip].iter().all(|&byte| byte == 0),
                     "{}",
@@ -82,7 +83,7 @@ fn nothing_outside_the_allocations() {
                 // Against each other in alignment.
                 dst.fill(0);
                 // SAFETY: as above.
-                unsafe { routine.copy(dst.as_mut_ptr(), src.as_ptr().add(skip), n) };
+                unsafe { routine.copy(dst.as_mut_ptr(), src.as_ptr().wrapping_add(skip), n) };
                 assert!(
                     dst[..n] == src[skip..] && dst[n..].iter().all(|&byte| byte == 0),
                     "{}",
@@ -101,7 +102,7 @@ fn overlap_where_it_is_promised() {
                 let mut bytes: Vec<u8> = (0..distance + len).map(byte).collect();
                 let dst = bytes.as_mut_ptr();
                 // SAFETY: both are in the vector; the routine promises to cope.
-                unsafe { routine.copy(dst, dst.add(distance), len) };
+                unsafe { routine.copy(dst, dst.wrapping_add(distance), len) };
                 let moved: Vec<u8> = (distance..distance + len).map(byte).collect();
                 assert_eq!(bytes[..len], moved[..], "{}: {len} bytes down by {distance}", routine.name());
             }

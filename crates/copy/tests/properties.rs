@@ -15,7 +15,7 @@ impl Memory {
         // SAFETY: a null hint lets the kernel choose an address that nothing else uses.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), SPAN + PAGE, both, flags, -1, 0) }.cast::<u8>();
         // SAFETY: the last page of the mapping just made.
-        assert_eq!(unsafe { libc::mprotect(start.add(SPAN).cast(), PAGE, libc::PROT_NONE) }, 0);
+        assert_eq!(unsafe { libc::mprotect(start.wrapping_add(SPAN).cast(), PAGE, libc::PROT_NONE) }, 0);
         Self(start)
     }
 
@@ -73,7 +73,7 @@ proptest! {
         let routines: Vec<Routine> = Routine::all().collect();
         let routine = *which.get(&routines);
         // SAFETY: both ends are in mappings of the test's; the token says that what faults is caught.
-        let got = unsafe { thread.try_copy(routine, target.0.add(to), source.0.add(from), len) };
+        let got = unsafe { thread.try_copy(routine, target.0.wrapping_add(to), source.0.wrapping_add(from), len) };
         prop_assert_eq!(got, left, "{}", routine.name());
         prop_assert!(with_hole(target.bytes(), to, len) == wanted, "{}: wrong bytes", routine.name());
         prop_assert!(target.bytes()[..to] == before[..], "{}: stored before", routine.name());

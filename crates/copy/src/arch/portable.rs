@@ -27,7 +27,10 @@
 //! 4. Arithmetic wraps, though nothing here can: a check would be a call, and a routine calls nothing.
 
 #![expect(clippy::inline_always, reason = "a routine calls nothing, in builds without optimisation neither")]
-#![expect(clippy::cast_ptr_alignment, reason = "words are loaded and stored where alignment was arranged for")]
+#![expect(
+    clippy::cast_ptr_alignment,
+    reason = "words are loaded and stored where alignment was arranged for"
+)]
 
 use crate::arch::machine::Guarded;
 use crate::routine::{Entry, Isa, Overlap, Run};
@@ -142,7 +145,9 @@ unsafe fn copy_bytes<A: Access>(dst: *mut u8, src: *const u8, len: usize) -> usi
         // SAFETY: `at` is below `len`, so it is in the source.
         let Some(byte) = (unsafe { A::load_byte(src.wrapping_add(at)) }) else { return len.wrapping_sub(at) };
         // SAFETY: `at` is below `len`, so it is in the destination.
-        let Some(()) = (unsafe { A::store_byte(dst.wrapping_add(at), byte) }) else { return len.wrapping_sub(at) };
+        let Some(()) = (unsafe { A::store_byte(dst.wrapping_add(at), byte) }) else {
+            return len.wrapping_sub(at);
+        };
     }
     0
 }

@@ -276,7 +276,7 @@ fn the_zeroing_form() {
             for at in (0..=len).step_by(11) {
                 let src = source.high().wrapping_sub(at);
                 // SAFETY: in the data, which nobody else uses.
-                let into = unsafe { std::slice::from_raw_parts_mut(target.low().add(3), len) };
+                let into = unsafe { std::slice::from_raw_parts_mut(target.low().wrapping_add(3), len) };
                 // SAFETY: the source faults, which the counting handler fixes.
                 assert_eq!(unsafe { routine.try_copy_in(into, src) }, len - at, "{}", routine.name());
                 assert!(into[..at] == *source.slice(src, at), "{}: wrong bytes", routine.name());
@@ -306,7 +306,7 @@ fn overlap_where_it_is_promised() {
                     // SAFETY: within the data.
                     unsafe { dst.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
                     // SAFETY: mapped, and promised.
-                    let left = unsafe { routine.try_copy(dst, dst.add(distance), len) };
+                    let left = unsafe { routine.try_copy(dst, dst.wrapping_add(distance), len) };
                     assert_eq!(left, 0);
                     let (moved, rest) = memory.slice(dst, distance + len).split_at(len);
                     let what = format!("{}: {len} bytes down by {distance}", routine.name());

@@ -54,7 +54,7 @@ impl Memory {
         for (from, len) in [(memory.low(), memory.data), (memory.beyond(), 2 * page())] {
             for at in 0..len {
                 // SAFETY: within the part.
-                unsafe { from.add(at).write(source_byte(at)) };
+                unsafe { from.wrapping_add(at).write(source_byte(at)) };
             }
         }
         memory

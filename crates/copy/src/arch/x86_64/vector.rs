@@ -82,15 +82,15 @@ pub(super) const AVX512_NT: Entry = entry(
     avx512_nt,
 );
 
-/// A vector to the front, and on to the next multiple of its width in the destination.
+/// A vector to the front, and on to the next multiple of its width behind the begin of the destination.
 macro_rules! to_alignment {
     ($mov:literal, $ptr:literal, $a:literal) => {
         concat!(
             loads!($mov, $ptr; "rsi" => $a),
             stores!($mov, $ptr; $a => "rdi"),
             "mov rax, rdi\n",
+            "or rax, -{w}\n",
             "neg rax\n",
-            "and eax, {w} - 1\n",
             "add rdi, rax\n",
             "add rsi, rax\n",
             "sub rdx, rax\n",
