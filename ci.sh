@@ -2,7 +2,7 @@
 # Everything that must hold before a commit is shared; CI runs this and nothing else.
 #
 #   ./ci.sh            all steps
-#   ./ci.sh STEP…      some of: setup fmt lint layers test copy nostd miri user fuzz doc deny bench
+#   ./ci.sh STEP…      some of: setup fmt lint layers test copy nostd miri cross user fuzz doc deny bench
 #
 # What the tests need beyond a Rust toolchain is installed where this may be done (root, apt-get); where it may not,
 # the tests that want it fail by name. Nothing is skipped in silence.
@@ -56,6 +56,9 @@ copy() {
     rm -f "$log"
 }
 
+# haul-copy on riscv64 and aarch64, emulated: everything in the script, which names what it cannot have.
+cross() { scripts/cross.sh; }
+
 # haul-copy wants neither std nor any crate: it is compiled beside a panic handler, of which there may be only one.
 nostd() {
     local where=${CARGO_TARGET_DIR:-target}/nostd
@@ -101,7 +104,7 @@ bench() {
 }
 
 steps=("$@")
-[ ${#steps[@]} -gt 0 ] || steps=(setup fmt lint layers test copy nostd miri user fuzz doc deny bench)
+[ ${#steps[@]} -gt 0 ] || steps=(setup fmt lint layers test copy nostd miri cross user fuzz doc deny bench)
 for step in "${steps[@]}"; do
     printf '\n== %s\n' "$step"
     "$step"

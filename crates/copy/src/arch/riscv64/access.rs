@@ -1,0 +1,76 @@
+//! The loads and stores of the portable routines, each with its entry in the exception table.
+//!
+//! ```text
+//!      li f, 1
+//!   2: l… / s…            faults ─▶ 4
+//!   3: li f, 0
+//!   4:
+//! ```
+
+#![expect(clippy::inline_always, reason = "a routine calls nothing, in builds without optimisation neither")]
+
+use core::arch::asm;
+
+use crate::arch::portable::Access;
+use crate::fault::guarded;
+
+/// Assembly that flags a fault.
+pub(crate) struct Guarded;
+
+/// One instruction, guarded; evaluates to whether it faulted.
+macro_rules! access {
+    ($instruction:literal, $($operands:tt)*) => {{
+        let faulted: usize;
+        asm!(
+            "li {f}, 1",
+            concat!("2: ", $instruction),
+            "3: li {f}, 0",
+            "4:",
+            guarded!("2b", "3b", "4b"),
+            f = out(reg) faulted,
+            $($operands)*
+            options(nostack)
+        );
+        faulted != 0
+    }};
+}
+
+// SAFETY: each is one instruction, which stores all or nothing: an aligned word is in one page.
+unsafe impl Access for Guarded {
+    #[inline(always)]
+    unsafe fn load_byte(from: *const u8) -> Option<u8> {
+        let byte: usize;
+        // SAFETY: the caller says that it is in the source; a fault is flagged.
+        let faulted = unsafe { access!("lbu {v}, 0({p})", v = out(reg) byte, p = in(reg) from,) };
+        #[expect(clippy::cast_possible_truncation, reason = "lbu makes it a byte")]
+        (!faulted).then_some(byte as u8)
+    }
+
+    #[inline(always)]
+    unsafe fn store_byte(to: *mut u8, byte: u8) -> Option<()> {
+        // SAFETY: the caller says that it is in the destination; a fault is flagged.
+        let faulted = unsafe { access!("sb {v}, 0({p})", v = in(reg) byte, p = in(reg) to,) };
+        (!faulted).then_some(())
+    }
+
+    #[inline(always)]
+    unsafe fn load_word(from: *const usize) -> Option<usize> {
+        let word: usize;
+        // SAFETY: the caller says that it is in the source; a fault is flagged.
+        let faulted = unsafe { access!("ld {v}, 0({p})", v = out(reg) word, p = in(reg) from,) };
+        (!faulted).then_some(word)
+    }
+
+    #[inline(always)]
+    unsafe fn store_word(to: *mut usize, word: usize) -> Option<()> {
+        // SAFETY: the caller says that it is in the destination; a fault is flagged.
+        let faulted = unsafe { access!("sd {v}, 0({p})", v = in(reg) word, p = in(reg) to,) };
+        (!faulted).then_some(())
+    }
+
+    #[inline(always)]
+    unsafe fn load_edge(from: *const usize, _first: usize, _last: usize) -> Option<usize> {
+        // SAFETY: an aligned word is in one page, and the caller says that a byte of it is in the source.
+        unsafe { Self::load_word(from) }
+    }
+}
