@@ -62,7 +62,13 @@ unsafe fn copy_bytes<A: Access>(dst: *mut u8, src: *const u8, range: Range<usize
 ///
 /// As [`crate::Routine::try_copy`], up to `len`; both are aligned at `at`.
 #[inline]
-unsafe fn copy_words<A: Access>(dst: *mut u8, src: *const u8, mut at: usize, len: usize, sum: &mut u64) -> usize {
+unsafe fn copy_words<A: Access>(
+    dst: *mut u8,
+    src: *const u8,
+    mut at: usize,
+    len: usize,
+    sum: &mut u64,
+) -> usize {
     while len - at >= WORD {
         // SAFETY: a whole word is left, and it is aligned.
         let Some(word) = (unsafe { A::load_word(src.wrapping_add(at).cast()) }) else { return at };
@@ -80,7 +86,13 @@ unsafe fn copy_words<A: Access>(dst: *mut u8, src: *const u8, mut at: usize, len
 ///
 /// As [`crate::Routine::try_copy`], up to `len`; `dst` is aligned at `at`, `src` is not.
 #[inline]
-unsafe fn merge_words<A: Access>(dst: *mut u8, src: *const u8, mut at: usize, len: usize, sum: &mut u64) -> usize {
+unsafe fn merge_words<A: Access>(
+    dst: *mut u8,
+    src: *const u8,
+    mut at: usize,
+    len: usize,
+    sum: &mut u64,
+) -> usize {
     let start = src.wrapping_add(at);
     let shift = start.addr() % WORD;
     if len - at < WORD {

@@ -252,7 +252,8 @@ fn an_exchange_has_the_readings_of_one_and_no_others() {
         [Metric::LatencyMin, Metric::LatencyP50, Metric::LatencyP90, Metric::LatencyP99, Metric::LatencyMax];
     let order = order.map(|metric| value(&spec, &outcome, metric, Scope::Client));
     assert!(order.is_sorted() && order[0] > 0.0, "{order:?}");
-    let interval = readings::effective(&spec, &outcome)["exchange"]["latency_intervals_95_us"]["latency_p50"].clone();
+    let interval =
+        readings::effective(&spec, &outcome)["exchange"]["latency_intervals_95_us"]["latency_p50"].clone();
     let (low, high) = (interval[0].as_f64().expect("low"), interval[1].as_f64().expect("high"));
     let p50 = value(&spec, &outcome, Metric::LatencyP50, Scope::Client);
     assert!((low..=high).contains(&p50), "{low} to {high} of {p50}");
