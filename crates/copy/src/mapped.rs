@@ -50,6 +50,13 @@ impl MappedFile {
         let handler = Handler::install()?;
         let os = |operation| move |source| Error::Os { operation, source };
         let metadata = file.metadata().map_err(os("ask for the length of the file"))?;
+        if !metadata.is_file() {
+            // Its length is not that of a file: a device would be an empty view.
+            return Err(Error::Os {
+                operation: "map what is no regular file",
+                source: std::io::ErrorKind::InvalidInput.into(),
+            });
+        }
         let too_long =
             || Error::Os { operation: "map the file", source: std::io::ErrorKind::FileTooLarge.into() };
         let len = usize::try_from(metadata.len()).map_err(|_| too_long())?;

@@ -21,9 +21,11 @@ pub enum Isa {
 /// What a routine promises where source and destination share bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Overlap {
-    /// Nothing: they have to be apart. It loads bytes again after it stored others, or works from both ends.
+    /// Nothing: they have to be apart. It loads bytes again after it stored others, at once or where something faults, or
+    /// works from both ends.
     Apart,
-    /// A destination that begins at or before the source may share bytes with it, as in `memmove` downwards.
+    /// A destination that begins at or before the source may share bytes with it, as in `memmove` downwards,
+    /// also where something faults: what is stored is never loaded again.
     Forward,
 }
 

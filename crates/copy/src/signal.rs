@@ -30,6 +30,7 @@
 //! equal but for the place where each keeps what came before it, and one that is buried is left alone until it comes
 //! to the top again.
 
+use core::cell::RefCell;
 use core::ffi::{c_int, c_void};
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
@@ -139,19 +140,30 @@ fn top(signal: c_int) -> Option<usize> {
     CALLBACKS.iter().position(|callback| *callback as usize == action.sa_sigaction)
 }
 
+/// How a level's handler is registered over one with these flags.
+fn registration(level: usize, over: c_int) -> libc::sigaction {
+    let mut ours = no_action();
+    ours.sa_sigaction = CALLBACKS[level] as usize;
+    ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER | over & libc::SA_RESTART;
+    ours
+}
+
 /// Puts one of ours on top, unless one is there. `which` is the place in [`SIGNALS`].
 fn push(which: usize) -> Result<(), Error> {
     let (signal, name) = SIGNALS[which];
     while top(signal).is_none() {
+        if matches!(current(signal).sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
+            // Nobody is there who could call one of ours, so none of the levels is in use any more.
+            for level in &SAVED {
+                level[which].used.store(false, Ordering::Release);
+            }
+        }
         let free = (0..LEVELS).find(|&level| !SAVED[level][which].used.load(Ordering::Acquire));
         let level = free.ok_or(Error::Buried { signal: name })?;
         let earlier = current(signal);
         // Saved first: our handler may be called as soon as it is there.
         SAVED[level][which].set(&earlier);
-        let mut ours = no_action();
-        ours.sa_sigaction = CALLBACKS[level] as usize;
-        ours.sa_flags =
-            libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER | earlier.sa_flags & libc::SA_RESTART;
+        let ours = registration(level, earlier.sa_flags);
         let mut replaced = no_action();
         // SAFETY: both actions are initialised, and `on_fault` is a handler with three arguments.
         if unsafe { libc::sigaction(signal, &raw const ours, &raw mut replaced) } != 0 {
@@ -210,7 +222,7 @@ impl Handler {
     /// Asks the kernel three times, so do it once and keep it, rather than for every copy.
     pub fn thread(&self) -> Result<Thread<'_>, Error> {
         check()?;
-        Ok(Thread { stack: Stack::if_missing()?, handler: PhantomData, not_send: PhantomData })
+        Ok(Thread { handler: PhantomData, not_send: PhantomData })
     }
 }
 
@@ -231,8 +243,9 @@ impl Drop for Handler {
     }
 }
 
-/// Whether a fault on this thread, now, would reach the handler.
+/// Whether a fault on this thread, now, would reach the handler; gives the thread a stack for it, where it has none.
 pub(crate) fn check() -> Result<(), Error> {
+    Stack::see_to_it()?;
     let mut blocked = set(0);
     // SAFETY: a null new set only asks; `blocked` is writable.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, null(), &raw mut blocked) };
@@ -257,8 +270,6 @@ fn bit(signal: c_int) -> u64 {
 /// what isn't its own; [`Thread::check`] asks again.
 #[derive(Debug)]
 pub struct Thread<'handler> {
-    #[expect(dead_code, reason = "kept until the token goes")]
-    stack: Option<Stack>,
     handler: PhantomData<&'handler Handler>,
     not_send: PhantomData<*mut ()>,
 }
@@ -305,20 +316,34 @@ impl Stack {
     /// message.
     const ROOM: usize = 64 << 10;
 
-    /// A stack for this thread's handlers, if it has none.
+    /// What our own handler takes of it, and a little.
+    const LEAST: usize = 1 << 10;
+
+    /// Gives this thread a stack for handlers, if it has none, until it ends: a token that goes must not take it from another.
+    fn see_to_it() -> Result<(), Error> {
+        std::thread_local! { static OWN: RefCell<Option<Stack>> = const { RefCell::new(None) } }
+        if let Some(stack) = Self::if_missing()? {
+            // At the very end of the thread there is nowhere to keep it, and nobody who would need it for long.
+            let _ = OWN.try_with(|own| *own.borrow_mut() = Some(stack));
+        }
+        Ok(())
+    }
+
+    /// A stack for this thread's handlers, if it has none, or one that not even the kernel's frame fits on.
     fn if_missing() -> Result<Option<Self>, Error> {
         let mut present = no_stack();
         // SAFETY: a null new stack only asks; `present` is writable.
         if unsafe { libc::sigaltstack(null(), &raw mut present) } != 0 {
             return Err(Error::last_os("ask for the stack of signal handlers"));
         }
-        if present.ss_flags & libc::SS_DISABLE == 0 {
+        // SAFETY: it only reads the process's own table. The frame has the vector registers, which grew beyond what
+        // MINSIGSTKSZ was made for.
+        let frame = usize::try_from(unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) }).unwrap_or(0);
+        if present.ss_flags & libc::SS_DISABLE == 0 && present.ss_size >= frame + Self::LEAST {
             return Ok(None);
         }
-        // SAFETY: it only reads the process's own table.
+        // SAFETY: as above.
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
-        // SAFETY: as above. The frame has the vector registers, which grew beyond what MINSIGSTKSZ was made for.
-        let frame = usize::try_from(unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) }).unwrap_or(0);
         let usable = (frame.max(libc::MINSIGSTKSZ) + Self::ROOM).next_multiple_of(page);
         let len = usable + page;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_STACK | libc::MAP_NORESERVE;
@@ -408,6 +433,14 @@ unsafe extern "C" fn on_fault<const LEVEL: usize>(
     let kept = unsafe { errno.read() };
     // SAFETY: what this handler was called with.
     unsafe { earlier(&SAVED[LEVEL][which], fault, signal, info, context) };
+    if !fault && current(signal).sa_sigaction == libc::SIG_DFL {
+        // Whoever was there before gave up (Rust's own handler does, for what is no overflow) over a signal that was only
+        // sent. Copies go on.
+        SAVED[LEVEL][which].handler.store(libc::SIG_DFL, Ordering::Relaxed);
+        let ours = registration(LEVEL, 0);
+        // SAFETY: `ours` is initialised, and `on_fault` is a handler with three arguments.
+        unsafe { libc::sigaction(signal, &raw const ours, null_mut()) };
+    }
     // SAFETY: always writable.
     unsafe { errno.write(kept) };
 }
@@ -444,9 +477,8 @@ unsafe fn earlier(
             }
             let own = if action.sa_flags & libc::SA_NODEFER == 0 { bit(signal) } else { 0 };
             let wanted = set(bits(&action.sa_mask) | own);
-            let mut before = set(0);
-            // SAFETY: both sets are initialised.
-            unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const wanted, &raw mut before) };
+            // SAFETY: the set is initialised.
+            unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const wanted, null_mut()) };
             if action.sa_flags & libc::SA_SIGINFO != 0 {
                 // SAFETY: the flag says that it was registered as a handler with three arguments.
                 let call = unsafe { core::mem::transmute::<usize, Callback>(handler) };
@@ -458,8 +490,8 @@ unsafe fn earlier(
                 // SAFETY: what the kernel gave us.
                 unsafe { call(signal) };
             }
-            // SAFETY: `before` is what was blocked when we came.
-            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, null_mut()) };
+            // The return from the signal puts the mask back. Earlier, a signal that came meanwhile would be handled on top of
+            // this frame, and the next on top of that one.
         }
     }
 }

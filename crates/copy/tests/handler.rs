@@ -39,6 +39,8 @@ fn lives(name: &str, body: fn()) {
     let output = child(name, body);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{:?}: {said}", output.status);
+    let ran = String::from_utf8_lossy(&output.stdout);
+    assert!(ran.contains("running 1 test"), "no test is called {name}: {ran}");
 }
 
 #[track_caller]
@@ -228,6 +230,56 @@ fn a_fault_inside_another_handler_is_caught() {
     });
 }
 
+static RAISED: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn raises_another(signal: c_int) {
+    if RAISED.fetch_add(1, Ordering::Relaxed) < 1000 {
+        // SAFETY: it takes any signal.
+        unsafe { libc::raise(signal) };
+    }
+}
+
+#[test]
+fn an_earlier_handler_may_raise_its_own_signal_again_and_again() {
+    lives("an_earlier_handler_may_raise_its_own_signal_again_and_again", || {
+        set_action(libc::SIGSEGV, &action(raises_another as *const () as usize, 0));
+        let _handler = Handler::install().unwrap();
+        // SAFETY: it takes any signal.
+        unsafe { libc::raise(libc::SIGSEGV) };
+        assert_eq!(RAISED.load(Ordering::Relaxed), 1001);
+        faulting_copy(Routine::best(), page_before_hole());
+    });
+}
+
+#[test]
+fn a_signal_that_is_only_sent_takes_no_copys_handler_away() {
+    lives("a_signal_that_is_only_sent_takes_no_copys_handler_away", || {
+        // Below ours is the standard library's, which gives up at the first signal that is no overflow.
+        let handler = Handler::install().unwrap();
+        let thread = handler.thread().unwrap();
+        // SAFETY: it takes any signal.
+        unsafe { libc::raise(libc::SIGSEGV) };
+        thread.check().unwrap();
+        faulting_copy(Routine::best(), page_before_hole());
+    });
+}
+
+#[test]
+fn a_token_that_goes_takes_no_stack_from_another_and_dead_levels_are_used_again() {
+    lives("a_token_that_goes_takes_no_stack_from_another_and_dead_levels_are_used_again", || {
+        for _ in 0..30 {
+            let handler = Handler::install().unwrap();
+            set_action(libc::SIGSEGV, &action(libc::SIG_DFL, 0));
+            drop(handler);
+        }
+        let handler = Handler::install().unwrap();
+        let other = handler.thread().unwrap();
+        handler.thread().unwrap().check().unwrap();
+        other.check().unwrap();
+        faulting_copy(Routine::best(), page_before_hole());
+    });
+}
+
 /// Goes down the stack until `left` bytes are left above `limit`, and copies there.
 #[inline(never)]
 fn near_the_end(limit: usize, left: usize, page: *mut u8) {
@@ -267,14 +319,15 @@ fn limit_of_this_stack() -> usize {
 extern "C" fn without_a_signal_stack(_: *mut c_void) -> *mut c_void {
     let page = page_before_hole();
     let handler = Handler::install().unwrap();
-    let thread: Thread<'_> = handler.thread().unwrap();
-    near_the_end(limit_of_this_stack(), LEFT, page);
-    drop(thread);
-    // It is taken away with the token.
+    {
+        let _thread: Thread<'_> = handler.thread().unwrap();
+        near_the_end(limit_of_this_stack(), LEFT, page);
+    }
+    // It is the thread's until it ends: another token may rely on it.
     let mut stack = libc::stack_t { ss_sp: null_mut(), ss_flags: 0, ss_size: 0 };
     // SAFETY: a null new stack only asks.
     assert_eq!(unsafe { libc::sigaltstack(std::ptr::null(), &raw mut stack) }, 0);
-    assert_eq!(stack.ss_flags & libc::SS_DISABLE, libc::SS_DISABLE);
+    assert_eq!(stack.ss_flags & libc::SS_DISABLE, 0);
     null_mut()
 }
 
@@ -379,11 +432,10 @@ fn an_earlier_handler_is_called_as_it_asked() {
             let own = if masked { 1 << libc::SIGSEGV } else { 0 };
             assert_eq!(BLOCKED.load(Ordering::Relaxed), own | 1 << libc::SIGUSR2);
             // Nothing stays blocked, and a copy's fault is none of its business.
-            let thread = handler.thread().unwrap();
+            handler.thread().unwrap().check().unwrap();
             let before = CALLS.load(Ordering::Relaxed);
             faulting_copy(Routine::best(), page_before_hole());
             assert_eq!(CALLS.load(Ordering::Relaxed), before);
-            drop(thread);
             drop(handler);
             let restored = get_action(libc::SIGSEGV);
             assert_eq!(restored.sa_sigaction, address);
@@ -444,7 +496,6 @@ fn a_handler_that_came_later_is_detected_and_lived_with() {
         faulting_copy(bytes, page);
         assert_eq!(CALLS.load(Ordering::Relaxed), 1);
         assert_ne!(get_action(libc::SIGSEGV).sa_sigaction, ours, "another level");
-        drop(thread);
         drop(second);
         faulting_copy(bytes, page);
         // The last one goes: what is on top is taken out, what is buried stays and works.

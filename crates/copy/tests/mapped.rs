@@ -191,10 +191,11 @@ fn an_empty_file_is_an_empty_view() {
 
 /// What can't be mapped says what was tried.
 #[test]
-fn a_pipe_cannot_be_mapped() {
-    let directory = File::open("/").unwrap();
-    let error = MappedFile::shared(&directory).unwrap_err();
-    assert!(error.to_string().starts_with("cannot map the file: "), "{error}");
+fn what_is_no_regular_file_cannot_be_mapped() {
+    for path in ["/", "/dev/zero"] {
+        let error = MappedFile::shared(&File::open(path).unwrap()).unwrap_err();
+        assert!(error.to_string().starts_with("cannot map what is no regular file: "), "{path}: {error}");
+    }
 }
 
 /// The one that would otherwise die without a word.

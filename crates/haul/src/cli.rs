@@ -22,7 +22,7 @@ Examples:
   haul stream lab --cc reno                    one TCP stream between two private namespaces
   haul stream HOST --flows 1,4,16 --runs 5     a sweep against a host that runs 'haul serve'
   haul rr HOST --flows 200 --request 1400      transactions per second and their latency
-  haul stream HOST --probe rr:100/s            what the load does to the latency of others
+  haul stream HOST --probe rr:1000/s           what the load does to the latency of others
   haul ab stream HOST --arm off:nic.tso=off --arm on:nic.tso=on --pairs 10";
 
 /// Measures what it costs to move bytes, and tells whether a change made it cheaper.
@@ -57,8 +57,8 @@ pub(crate) enum Command {
     },
     /// Explain a metric or a warning as it stands in tables and JSON
     Explain {
-        /// Its name; without one, all are listed
-        name: Option<String>,
+        /// Its name, as in a heading or in JSON; without one, all are listed
+        name: Vec<String>,
     },
     /// Write shell completions to standard output
     Completions {
@@ -187,7 +187,7 @@ Targets:
   lab           two private network namespaces joined by a veth pair, made and removed by haul itself; needs no root
   loopback      a server inside this process, over 127.0.0.1
 
-Lengths of time are in seconds, or take a unit: 500ms, 10s, 2m, 1h. Sizes take K, M, G (KiB, MiB, GiB), rates K, M, G
+The times of a run are in seconds, or take a unit: 500ms, 10s, 2m, 1h. Sizes take K, M, G (KiB, MiB, GiB), rates K, M, G
 (10^3, 10^6, 10^9 bit/s). Options marked [list] take a list (1,4,16) or a range (1..8, 512..65536*2) as well: that makes
 a sweep.";
 

@@ -58,7 +58,11 @@ fn run(command: &Command) -> Result<ExitCode> {
         Command::Ab(args) => measure::ab(args),
         Command::Env(args) => host::env(args),
         Command::Settings { action } => host::settings(action),
-        Command::Explain { name } => host::finish(print(&text::explain(name.as_deref(), layout())?)),
+        Command::Explain { name } => {
+            // A heading of two words need not be quoted.
+            let name = Some(name.join(" ")).filter(|name| !name.is_empty());
+            host::finish(print(&text::explain(name.as_deref(), layout())?))
+        }
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut cli::definition(), "haul", &mut script);

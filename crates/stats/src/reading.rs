@@ -168,7 +168,7 @@ metrics! {
         "The longest time between successive arrivals on a flow, with an error of at most 0.1 %.";
     /// Median of the probe before the load.
     ProbeIdleP50 = "probe_idle_p50", "us", Lower,
-        probe!("What half of the probe's round trips took at most while the flows were idle.");
+        probe!("What half of the probe's round trips took at most while the flows were idle. It can be the longer one: on an idle path CPUs and interrupts have gone to sleep between requests, and under load they have not.");
     /// One in 100 is longer.
     ProbeIdleP99 = "probe_idle_p99", "us", Lower,
         probe!("What 99 % of the probe's round trips took at most while the flows were idle; from 1,000 of them on.");

@@ -291,6 +291,7 @@ fn the_zeroing_form() {
 /// Where it is promised, bytes may be shared with a source that begins at or after the destination.
 #[test]
 fn overlap_where_it_is_promised() {
+    catch();
     let memory = Memory::new(8192);
     let mut promised = 0;
     each("overlap", |routine| {
@@ -312,6 +313,21 @@ fn overlap_where_it_is_promised() {
                     let what = format!("{}: {len} bytes down by {distance}", routine.name());
                     assert!(moved == &bytes[distance..], "{what}");
                     assert!(rest == &bytes[len..], "{what}: stored beyond");
+                }
+                // Where the source runs into a hole, what was stored before must not have been taken for source.
+                for missing in [1, 20, 44] {
+                    let Some(there) = len.checked_sub(missing) else { continue };
+                    let src = memory.high().wrapping_sub(there);
+                    let dst = src.wrapping_sub(distance);
+                    let bytes: Vec<u8> = (0..distance + there).map(memory::source_byte).collect();
+                    // SAFETY: up to the end of the data.
+                    unsafe { dst.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+                    // SAFETY: promised, and the fault is caught.
+                    let left = unsafe { routine.try_copy(dst, src, len) };
+                    let what =
+                        format!("{}: {len} bytes down by {distance}, {missing} in a hole", routine.name());
+                    assert_eq!(left, missing, "{what}");
+                    assert!(memory.slice(dst, there) == &bytes[distance..], "{what}");
                 }
             }
         }

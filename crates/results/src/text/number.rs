@@ -69,8 +69,11 @@ impl Scale {
         let nonzero = |value: &f64| *value > 0.0;
         let means: Vec<f64> =
             numbers.iter().map(|number| number.mean.abs() / divisor).filter(nonzero).collect();
-        let spreads =
-            numbers.iter().filter_map(|number| number.stddev).map(|spread| spread / divisor).filter(nonzero);
+        // What is below a millionth of its number is how computers divide, not how runs differ.
+        let spreads = numbers.iter().filter_map(|number| {
+            let spread = number.stddev.filter(|spread| *spread >= number.mean.abs() * 1e-6)?;
+            Some(spread / divisor).filter(nonzero)
+        });
         let whole =
             numbers.iter().all(|number| number.mean.fract() == 0.0 && number.stddev.is_none_or(|s| s == 0.0));
         let decimals = if whole && (COUNTS.contains(&unit) || (WHOLE.contains(&unit) && name == unit)) {
