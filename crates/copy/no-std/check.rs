@@ -19,5 +19,6 @@ pub unsafe extern "C" fn copy_user(dst: *mut u8, src: *const u8, len: usize, pc:
     if haul_copy::fault::fixup(pc).is_some() {
         return len;
     }
+    // SAFETY: the caller's, to the letter.
     unsafe { Routine::best().try_copy(dst, src, len) }
 }

@@ -185,9 +185,10 @@ fn pop(which: usize) {
     let (signal, _) = SIGNALS[which];
     while let Some(level) = top(signal) {
         let earlier = SAVED[level][which].get();
+        // First, so that a handler that runs now does not take the default it finds for one that it has to mend.
+        SAVED[level][which].used.store(false, Ordering::SeqCst);
         // SAFETY: `earlier` is what the system gave when ours was installed.
         unsafe { libc::sigaction(signal, &raw const earlier, null_mut()) };
-        SAVED[level][which].used.store(false, Ordering::Release);
     }
 }
 
@@ -219,7 +220,7 @@ impl Handler {
 
     /// Makes sure that a fault on *this* thread reaches the handler, and gives the proof.
     ///
-    /// Asks the kernel three times, so do it once and keep it, rather than for every copy.
+    /// Asks the kernel four times, so do it once and keep it, rather than for every copy.
     pub fn thread(&self) -> Result<Thread<'_>, Error> {
         check()?;
         Ok(Thread { handler: PhantomData, not_send: PhantomData })
@@ -433,7 +434,8 @@ unsafe extern "C" fn on_fault<const LEVEL: usize>(
     let kept = unsafe { errno.read() };
     // SAFETY: what this handler was called with.
     unsafe { earlier(&SAVED[LEVEL][which], fault, signal, info, context) };
-    if !fault && current(signal).sa_sigaction == libc::SIG_DFL {
+    let gave_up = !fault && current(signal).sa_sigaction == libc::SIG_DFL;
+    if gave_up && SAVED[LEVEL][which].used.load(Ordering::SeqCst) {
         // Whoever was there before gave up (Rust's own handler does, for what is no overflow) over a signal that was only
         // sent. Copies go on.
         SAVED[LEVEL][which].handler.store(libc::SIG_DFL, Ordering::Relaxed);
