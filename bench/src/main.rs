@@ -59,6 +59,9 @@ struct Args {
     /// What haul sends in 'stream': 'repeat' to do exactly as the bare loop and the peers do
     #[arg(long, default_value = "stamped")]
     payload: String,
+    /// Only the rows whose names contain this, and the ratios between them; may be given again for more rows
+    #[arg(long = "row", value_name = "TEXT")]
+    rows: Vec<String>,
     /// The haul binary to measure; default: the one built beside this program
     #[arg(long)]
     haul: Option<PathBuf>,
@@ -127,9 +130,10 @@ fn run(args: &Args, chosen: &[&Comparison]) -> Result<ExitCode> {
         let outcome = match comparison.body {
             Body::Other(run) => run(&bench),
             Body::Tables(tables) => {
-                for table in tables().iter().filter(|table| !(args.quick && table.again)) {
-                    let results = rounds::run(&bench, table, rounds, &mut random);
-                    sum.table(table, &results, !args.quick);
+                let tables = tables().into_iter().filter(|table| !(args.quick && table.again));
+                for table in tables.map(|table| table.only(&args.rows)).filter(|table| !table.rows.is_empty()) {
+                    let results = rounds::run(&bench, &table, rounds, &mut random);
+                    sum.table(&table, &results, !args.quick);
                 }
                 Ok(())
             }

@@ -145,6 +145,16 @@ impl Table {
         self
     }
 
+    /// The rows whose names contain one of these, and the ratios between them; all, where none is given.
+    pub(crate) fn only(mut self, names: &[String]) -> Self {
+        if !names.is_empty() {
+            self.rows.retain(|row| names.iter().any(|name| row.name.contains(name)));
+            let has = |name: &String| self.rows.iter().any(|row| row.name == *name);
+            self.ratios.retain(|ratio| has(&ratio.of) && ratio.to.iter().all(has));
+        }
+        self
+    }
+
     /// The ratio of one row to another, or to the best of others; with bounds for rate and CPU, or without.
     pub(crate) fn ratio(mut self, of: &str, to: &[&str], rate: Option<f64>, cost: Option<f64>) -> Self {
         let to = to.iter().map(|&name| name.to_owned()).collect();
