@@ -25,7 +25,9 @@ pub(super) fn serve(listen: SocketAddr) -> Result<()> {
 /// Opens connections for as long as told, and prints how many per second.
 pub(super) fn ask(to: SocketAddr, length: Duration, reset: bool) -> Result<()> {
     let opening = Opening { reset_on_close: reset, ..Opening::default() };
-    let plan = ConnectPlan::new(to, None, &Requested::default(), opening)?;
+    // As everybody who asks and waits sets it, haul too.
+    let requested = Requested { nodelay: true, ..Requested::default() };
+    let plan = ConnectPlan::new(to, None, &requested, opening)?;
     let rate = repeat(length, || {
         let stream = plan.open().context("cannot reach the bare server")?;
         socket::send(stream.as_fd(), &[1])?;
