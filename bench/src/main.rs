@@ -131,7 +131,8 @@ fn run(args: &Args, chosen: &[&Comparison]) -> Result<ExitCode> {
             Body::Other(run) => run(&bench),
             Body::Tables(tables) => {
                 let tables = tables().into_iter().filter(|table| !(args.quick && table.again));
-                for table in tables.map(|table| table.only(&args.rows)).filter(|table| !table.rows.is_empty()) {
+                for table in tables.map(|table| table.only(&args.rows)).filter(|table| !table.rows.is_empty())
+                {
                     let results = rounds::run(&bench, &table, rounds, &mut random);
                     sum.table(&table, &results, !args.quick);
                 }

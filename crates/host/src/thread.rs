@@ -232,6 +232,23 @@ pub fn leave_signals_to_others() -> Result<()> {
     sys::block_signals().named("block the signals of", || "this thread".into())
 }
 
+/// Lets [`nudge`] reach the calling thread: from now on a call it blocks in may end with
+/// [`Interrupted`](std::io::ErrorKind::Interrupted).
+///
+/// It is what bounds the waits of a thread that makes a connection for every transaction: two options on each connection
+/// (`SO_RCVTIMEO`, `SO_SNDTIMEO`), and the timer that the kernel then starts and stops in every wait, were 4 % of it. The
+/// signal is `SIGRTMIN`, whose handler in this process is replaced.
+pub fn accept_nudges() -> Result<()> {
+    sys::accept_nudges().named("let nudges reach", || "this thread".into())
+}
+
+/// Ends the call that the thread blocks in; where it is in none, nothing happens, so that whoever waits for it has to go on
+/// nudging. A thread that has ended is none to nudge.
+pub fn nudge(thread: Tid) {
+    // There is no other error for a signal that exists and a process that is this one.
+    let _ = sys::nudge(thread.0);
+}
+
 /// Lets the timed waits of the calling thread end at their instant: the kernel otherwise adds up to 50 µs to each, to
 /// end several at once.
 pub fn wake_exactly() -> Result<()> {

@@ -16,7 +16,7 @@
 //!
 //! A flow's socket in the engine stands for it while it has no connection: the listener at the server, at the client a
 //! socket of no protocol, which is never ready. The connection is the work's own, and the engine can neither wait on
-//! it, in a blocking worker, nor shut it down: hence the bounded waits.
+//! it, in a blocking worker, nor shut it down: hence the nudges.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -44,7 +44,7 @@ mod server;
 use client::Connecting;
 use server::Answering;
 
-/// The longest a call blocks, so that the stop flag, or a listener that was shut down, is looked at.
+/// How often a blocked call is ended, so that the stop flag, or a listener that was shut down, is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// How long a connection may take to be made: as long as a data connection of any other workload.
@@ -110,10 +110,6 @@ pub(crate) fn workers(end: Ends<'_>, flows: Flows) -> Result<Workers> {
     let peer = peer.ok_or_else(|| WorkloadError::Invalid("there is nobody to connect to".to_owned()))?.ip();
     let crew = end.crew(sockets, None, Manner::Block)?;
     if end.role == Role::Responder {
-        listeners
-            .iter()
-            .flatten()
-            .try_for_each(|listener| socket::set_timeouts(listener, Some(LOOK), Some(LOOK)))?;
         let crew = Crew { keep: listeners.iter().flatten().cloned().collect(), ..crew };
         let engine = Engine::prepare(crew, move |place| {
             let own = listeners.get(place.flow as usize).cloned().unwrap_or_default();

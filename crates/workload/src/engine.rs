@@ -67,6 +67,10 @@ pub(crate) trait Work: Send + 'static {
     /// what it opens itself, which must not leave the thread.
     const OWN_TABLE: bool = false;
 
+    /// How often a call that its thread blocks in is ended, by [`thread::nudge`], so that it looks at the orders: for work
+    /// that waits on sockets the engine does not have, and so cannot shut down. `None` for all others.
+    const NUDGE: Option<Duration> = None;
+
     /// How long after the last step the leave is taken: datagrams still under way must not be overtaken by it.
     const LEAVE_AFTER: Duration = Duration::ZERO;
 
@@ -202,6 +206,13 @@ impl Dismissal {
         let given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
         drop(self.told.wait_while(given, |given| !*given));
     }
+
+    /// Whether it is given within so long.
+    fn wait_for(&self, length: Duration) -> bool {
+        let given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.told.wait_timeout_while(given, length, |given| !*given);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -284,6 +295,7 @@ pub(crate) struct Engine {
     threads: Vec<JoinHandle<()>>,
     gate: Arc<Gate>,
     dismissal: Arc<Dismissal>,
+    nudging: Option<Nudging>,
     orders: Arc<Orders>,
     ends: mpsc::Receiver<FlowEnd>,
     bell: UnixStream,
@@ -322,6 +334,7 @@ impl Engine {
             threads: Vec::new(),
             gate: Arc::default(),
             dismissal: Arc::default(),
+            nudging: None,
             orders: Arc::default(),
             ends,
             bell,
@@ -356,7 +369,7 @@ impl Engine {
             let thread = std::thread::Builder::new()
                 .name(format!("haul-{}-{lane}", W::NAME))
                 .spawn(move || {
-                    let made = begin(cpu.as_ref()).and_then(|()| {
+                    let made = begin(cpu.as_ref(), W::NUDGE.is_some()).and_then(|()| {
                         if W::OWN_TABLE {
                             let keep = keep.iter().map(|kept| kept.as_fd());
                             thread::own_descriptors(keep.chain([bell.as_fd()]));
@@ -392,6 +405,10 @@ impl Engine {
             engine.workers.push((lane, Worker { tid, affinity }));
         }
         engine.workers.sort_by_key(|(lane, _)| *lane);
+        if let Some(every) = W::NUDGE.filter(|_| manner == Manner::Block) {
+            engine.nudging =
+                Some(Nudging::start(every, engine.workers().map(|worker| worker.tid).collect())?);
+        }
         Ok(engine)
     }
 
@@ -462,15 +479,52 @@ impl Drop for Engine {
             // A worker that panicked has been reported through its flows' missing ends.
             let _ = thread.join();
         }
+        // They may have been blocked until now.
+        drop(self.nudging.take());
     }
 }
 
-/// Places the calling worker, leaves it alone, and has it woken on time.
-fn begin(cpu: Option<&CpuList>) -> Result<()> {
+/// A thread that ends the workers' blocking calls now and then, until it is dropped. Whose number a worker's has become by
+/// then is not asked: a thread that does not wait for nudges has them blocked or goes on as after any other signal.
+#[derive(Debug)]
+struct Nudging {
+    enough: Arc<Dismissal>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Nudging {
+    fn start(every: Duration, workers: Vec<Tid>) -> Result<Self> {
+        let enough = Arc::<Dismissal>::default();
+        let told = Arc::clone(&enough);
+        let nudge = move || {
+            while !told.wait_for(every) {
+                workers.iter().for_each(|&worker| thread::nudge(worker));
+            }
+        };
+        let started = std::thread::Builder::new().name("haul-nudge".to_owned()).spawn(nudge);
+        let thread = started.map_err(|error| WorkloadError::os("start", "the thread that nudges", error))?;
+        Ok(Self { enough, thread: Some(thread) })
+    }
+}
+
+impl Drop for Nudging {
+    fn drop(&mut self) {
+        self.enough.give();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Places the calling worker, leaves it alone but for nudges, and has it woken on time.
+fn begin(cpu: Option<&CpuList>, nudged: bool) -> Result<()> {
     if let Some(cpu) = cpu {
         thread::pin_current(cpu)?;
     }
     thread::leave_signals_to_others()?;
+    if nudged {
+        thread::accept_nudges()?;
+    }
     // A pace or a schedule is slept through, and up to 50 µs later would be another one.
     Ok(thread::wake_exactly()?)
 }

@@ -11,7 +11,6 @@
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
-use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
@@ -26,9 +25,6 @@ pub struct Opening {
     pub nonblocking: bool,
     /// Close with a reset, see [`reset_on_close`](super::reset_on_close()).
     pub reset_on_close: bool,
-    /// The longest wait of the connect, and of each send and receive after it; `None` leaves the connect to
-    /// `net.ipv4.tcp_syn_retries`, two minutes, and the others without a bound.
-    pub timeout: Option<Duration>,
 }
 
 /// What every connection to one peer has in common, made ready.
@@ -55,9 +51,6 @@ impl ConnectPlan {
         if opening.reset_on_close {
             wishes.push(reset_on_close());
         }
-        if let Some(timeout) = opening.timeout {
-            wishes.extend([libc::SO_SNDTIMEO, libc::SO_RCVTIMEO].map(|name| bound(name, timeout)));
-        }
         if let Some(local) = local {
             wishes.push(if local.port() == 0 {
                 let option = (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT);
@@ -77,8 +70,8 @@ impl ConnectPlan {
         Ok(Self { domain, kind: kind.cloexec(), peer: peer.into(), local: local.map(SockAddr::from), wishes })
     }
 
-    /// Opens a connection. The error is the system call's own. A connect that outlasts its bound is none: it goes on, and
-    /// the first send waits for it, as long again.
+    /// Opens a connection. The error is the system call's own. A connect that a signal ends is none: it goes on, and the first
+    /// send waits for it.
     #[inline]
     pub fn open(&self) -> io::Result<TcpStream> {
         let socket = Socket::new_raw(self.domain, self.kind, Some(Protocol::TCP))?;
@@ -89,7 +82,9 @@ impl ConnectPlan {
             socket.bind(local)?;
         }
         match socket.connect(&self.peer) {
-            Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+            Err(error) if !matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR)) => {
+                Err(error)
+            }
             _ => Ok(socket.into()),
         }
     }
@@ -100,14 +95,4 @@ pub(super) fn reset_on_close() -> Wish {
     // struct linger: on, and the seconds.
     let [on, seconds] = [1_i32, 0].map(i32::to_ne_bytes);
     Wish::bytes((libc::SOL_SOCKET, libc::SO_LINGER), &[on, seconds].concat(), "set", "SO_LINGER")
-}
-
-/// `SO_SNDTIMEO` or `SO_RCVTIMEO`. The kernel takes zero for no bound.
-fn bound(name: libc::c_int, length: Duration) -> Wish {
-    let length = length.max(Duration::from_micros(1));
-    // struct timeval of a 64-bit Linux: seconds and microseconds.
-    let seconds = libc::c_long::try_from(length.as_secs()).unwrap_or(libc::c_long::MAX);
-    let micros = libc::c_long::from(length.subsec_micros());
-    let value = [seconds.to_ne_bytes(), micros.to_ne_bytes()].concat();
-    Wish::bytes((libc::SOL_SOCKET, name), &value, "bound the waits of a socket to", format!("{length:?}"))
 }

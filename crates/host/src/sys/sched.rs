@@ -102,6 +102,43 @@ pub(crate) fn block_signals() -> io::Result<()> {
     }
 }
 
+/// The signal that ends a call early: the first of those that a program may use as it likes, of which the C library has kept
+/// its own back.
+fn nudge_signal() -> libc::c_int {
+    libc::SIGRTMIN()
+}
+
+/// Lets [`nudge`] reach the calling thread: the signal is handled, by doing nothing, and no call it ends is begun again.
+pub(crate) fn accept_nudges() -> io::Result<()> {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: all zeroes is a sigaction: no flags (and so no SA_RESTART), an empty mask, no restorer.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
+    // SAFETY: `action` is whole and outlives the call; its handler does nothing, which is safe in any signal.
+    check(unsafe { libc::sigaction(nudge_signal(), &raw const action, std::ptr::null_mut()) })?;
+    let mut set = std::mem::MaybeUninit::uninit();
+    // SAFETY: the call makes a set of the memory it is given.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    // SAFETY: it has just been made.
+    let mut set = unsafe { set.assume_init() };
+    // SAFETY: `set` is a set, and the signal is one.
+    unsafe { libc::sigaddset(&raw mut set, nudge_signal()) };
+    // SAFETY: the call reads `set`, which outlives it, and writes no other.
+    match unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
+/// Ends the blocking call of a thread of this process, where it is in one, with `EINTR`.
+pub(crate) fn nudge(tid: i32) -> io::Result<()> {
+    let process = std::process::id();
+    // SAFETY: tgkill takes numbers only. A thread of this process that is not the one meant has the signal blocked, or handles
+    // it by doing nothing.
+    let sent = unsafe { libc::syscall(libc::SYS_tgkill, process, tid, nudge_signal()) };
+    if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// The CPUs the calling thread may run on.
 pub(crate) fn affinity() -> io::Result<Vec<u32>> {
     let mut words = [0_u64; CPU_WORDS];

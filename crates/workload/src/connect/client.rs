@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::time::Duration;
 
 use haul_host::clock;
 use haul_host::probe::ports;
@@ -72,7 +73,7 @@ impl Connecting {
     ) -> Result<Self> {
         make_buffers(sizes.response, sizes.request)?;
         let waits = place.manner == Manner::Block;
-        let opening = Opening { nonblocking: !waits, reset_on_close: reset, timeout: waits.then_some(LOOK) };
+        let opening = Opening { nonblocking: !waits, reset_on_close: reset };
         // Each option costs a call for each connection, and this one is for those that last.
         let requested = Requested { user_timeout: None, ..seen.requested.clone() };
         Ok(Self {
@@ -130,6 +131,8 @@ impl Connecting {
         let connected = open.unsent < self.sizes.request;
         match sent {
             Ok(sent) => open.unsent -= sent,
+            // Time to look at the clock.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if connected => return Err(error),
             Err(error) => return Err(why_not(open.peer, &error)),
         }
@@ -144,6 +147,7 @@ impl Work for Connecting {
     const LEADS: bool = true;
     const NAME: &'static str = "connect";
     const OWN_TABLE: bool = true;
+    const NUDGE: Option<Duration> = Some(LOOK);
 
     fn begin(&mut self, _fd: BorrowedFd<'_>) -> io::Result<()> {
         self.next = self.page.schedule();

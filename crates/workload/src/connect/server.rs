@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use haul_host::socket::{self, Flags, Interest};
 
-use super::{Seen, TURN, turn};
+use super::{LOOK, Seen, TURN, turn};
 use crate::engine::{Manner, Moved, Place, Work};
 use crate::error::{Result, WorkloadError};
 use crate::exchange::{Sizes, make_buffers, send_run, with_buffers};
@@ -21,6 +21,11 @@ struct Taken {
     got: usize,
     /// Bytes of the response that the kernel has not taken.
     owed: usize,
+}
+
+/// Whether a call has ended for want of anything to do: at once where it does not wait, by a nudge where it does.
+fn nobody_came(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
 /// One flow of the side that answers.
@@ -69,7 +74,7 @@ impl Answering {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(None),
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => return Ok(Some(())),
             Err(error) => {
-                if error.kind() == io::ErrorKind::WouldBlock && self.taken.is_none() {
+                if nobody_came(&error) && self.taken.is_none() {
                     self.catch_up()?;
                 }
                 return Err(error);
@@ -126,11 +131,7 @@ impl Answering {
             });
             match received {
                 Ok(received) if received > 0 && taken.got < request => taken.got += received,
-                Err(error)
-                    if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) =>
-                {
-                    return Err(error);
-                }
+                Err(error) if nobody_came(&error) => return Err(error),
                 // The client has closed it, in order or by a reset, or says more than it was to.
                 Ok(_) | Err(_) => {
                     self.taken = None;
@@ -147,6 +148,7 @@ impl Answering {
         match sent {
             Ok(0) => return Err(io::ErrorKind::WouldBlock.into()),
             Ok(sent) => taken.owed -= sent,
+            Err(error) if nobody_came(&error) => return Err(error),
             // Whoever asked has gone: its own end knows why.
             Err(_) => {
                 self.taken = None;
@@ -163,6 +165,7 @@ impl Work for Answering {
     const LEADS: bool = false;
     const NAME: &'static str = "accept";
     const OWN_TABLE: bool = true;
+    const NUDGE: Option<Duration> = Some(LOOK);
 
     #[inline]
     fn step(&mut self, _fd: BorrowedFd<'_>) -> io::Result<Moved> {
@@ -176,7 +179,7 @@ impl Work for Answering {
         }
         match self.answer() {
             // In epoll it may have been a listener that was ready; blocked, it is time to look at them.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err(error) if nobody_came(&error) => {
                 let ready =
                     |listener: &Arc<OwnedFd>| socket::await_readable(listener.as_fd(), Duration::ZERO);
                 if self.waits && !self.listeners.get(self.at).map_or(Ok(true), ready)? {

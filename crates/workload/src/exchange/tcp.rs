@@ -38,7 +38,7 @@ struct Due {
 }
 
 /// Sends what is left of a run of messages, as far as the kernel takes it now, and says how much it took. Waiting for room is
-/// no error.
+/// no error; a nudge is one where nothing had been taken.
 #[inline]
 pub(crate) fn send_run(fd: BorrowedFd<'_>, run: &[u8], bytes: usize) -> io::Result<usize> {
     let mut sent = 0;
@@ -46,7 +46,7 @@ pub(crate) fn send_run(fd: BorrowedFd<'_>, run: &[u8], bytes: usize) -> io::Resu
         match socket::send(fd, &run[..run.len().min(bytes - sent)]) {
             Ok(taken) => sent += taken,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted && sent > 0 => break,
             Err(error) => return Err(error),
         }
     }
