@@ -41,9 +41,28 @@ pub(crate) struct Bench {
     pub(crate) own: PathBuf,
     pub(crate) haul: PathBuf,
     pub(crate) payload: String,
+    pub(crate) file: MessageFile,
     pub(crate) times: Times,
     /// Do not wait for the end of a client that has nothing to say.
     pub(crate) hurried: bool,
+}
+
+/// A file of one message where temporary files are, as iperf3 makes one to send; it is removed in the end.
+pub(crate) struct MessageFile(PathBuf);
+
+impl MessageFile {
+    pub(crate) fn new() -> Result<Self> {
+        let path = std::env::temp_dir().join(format!("haul-bench-{}", std::process::id()));
+        fs::write(&path, vec![1; 128 << 10]).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for MessageFile {
+    fn drop(&mut self) {
+        // Nothing is lost with a file that stays.
+        let _ = fs::remove_file(&self.0);
+    }
 }
 
 impl Bench {
@@ -107,7 +126,7 @@ impl Bench {
 
     fn blanks(&self, lab: &VethLab, port: u16, length: Duration) -> Blanks<'_> {
         let (haul, bare, payload) = (&self.haul, &self.own, &self.payload);
-        Blanks { haul, bare, host: lab.server_addr, port, length, payload }
+        Blanks { haul, bare, host: lab.server_addr, port, length, payload, file: &self.file.0 }
     }
 }
 

@@ -120,7 +120,14 @@ fn run(args: &Args, chosen: &[&Comparison]) -> Result<ExitCode> {
     };
     // Where not even a lab can be built, no row has to say so.
     bench::build_lab(true)?;
-    let bench = Bench { own, haul, payload: args.payload.clone(), times, hurried: args.quick };
+    let bench = Bench {
+        own,
+        haul,
+        payload: args.payload.clone(),
+        file: bench::MessageFile::new()?,
+        times,
+        hurried: args.quick,
+    };
     if !args.quick {
         println!("CPUs busy with other things before the first run: {:.1} %", others()?);
     }

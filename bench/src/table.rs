@@ -9,6 +9,7 @@
 //! | `{next}` | the port after it, for tools that use two |
 //! | `{seconds}`, `{ms}`, `{whole}` | how long the client is to run: in seconds, as `2700ms`, in seconds rounded up |
 //! | `{payload}` | what haul sends, as this program was told |
+//! | `{file}` | a file of one message in the directory for temporary files |
 //!
 //! A [`Ratio`] names the rows it is taken of, and the bound that haul's makers have set themselves, if any.
 
@@ -176,6 +177,7 @@ pub(crate) struct Blanks<'a> {
     pub(crate) port: u16,
     pub(crate) length: Duration,
     pub(crate) payload: &'a str,
+    pub(crate) file: &'a Path,
 }
 
 impl Blanks<'_> {
@@ -193,6 +195,7 @@ impl Blanks<'_> {
             ("{ms}", format!("{}ms", self.length.as_millis())),
             ("{whole}", seconds.ceil().to_string()),
             ("{payload}", self.payload.to_owned()),
+            ("{file}", self.file.display().to_string()),
         ];
         let fill =
             |word: &str| all.iter().fold(word.to_owned(), |word, (blank, value)| word.replace(blank, value));
@@ -213,6 +216,7 @@ mod tests {
             port: 5301,
             length: Duration::from_millis(2700),
             payload: "repeat",
+            file: Path::new("/tmp/f"),
         };
         let row = Row::haul("haul", "stream", "--payload {payload}", "throughput");
         assert_eq!(

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
-use haul_host::socket::{self, Flags, MappedReceive, MemoryFile, PageBuffer, Pipe};
+use haul_host::socket::{self, Flags, MappedReceive, PageBuffer, Pipe, SourceFile};
 use haul_stats::ByteCount;
 
 use super::repeat;
@@ -82,7 +82,7 @@ pub(super) fn send(to: SocketAddr, length: Duration, how: How) -> Result<()> {
             })
         }
         How::Sendfile => {
-            let file = MemoryFile::new(ByteCount(FILE), |bytes| bytes.fill(1))?;
+            let file = SourceFile::in_memory(ByteCount(FILE), |bytes| bytes.fill(1))?;
             let mut at = 0;
             repeat(length, || {
                 at = if at + MESSAGE as u64 > FILE { 0 } else { at };
@@ -91,7 +91,7 @@ pub(super) fn send(to: SocketAddr, length: Duration, how: How) -> Result<()> {
             })
         }
         How::Splice => {
-            let file = MemoryFile::new(ByteCount(FILE), |bytes| bytes.fill(1))?;
+            let file = SourceFile::in_memory(ByteCount(FILE), |bytes| bytes.fill(1))?;
             let pipe = Pipe::new(MESSAGE)?;
             let mut at = 0;
             repeat(length, || {

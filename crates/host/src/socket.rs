@@ -31,7 +31,7 @@ mod zerocopy;
 pub use buffer::PageBuffer;
 pub use epoll::{Epoll, Event, Interest, await_readable};
 pub use facts::{Clamp, SocketFacts, TcpFacts};
-pub use file::{MemoryFile, Pipe, sendfile};
+pub use file::{Pipe, SourceFile, sendfile};
 pub use mapped::{Mapped, MappedReceive};
 pub use plan::{ConnectPlan, Opening};
 pub use requested::{Requested, set_user_timeout};

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use haul_host::privilege;
-use haul_host::socket::{self, Flags, MappedReceive, MemoryFile, Requested};
+use haul_host::socket::{self, Flags, MappedReceive, Requested, SourceFile};
 use haul_host::veth_lab::{VethLab, VethOptions};
 use haul_stats::ByteCount;
 
@@ -86,7 +86,7 @@ enum With {
 fn send(stream: &TcpStream, length: usize, piece: usize, with: With) {
     let bytes: Vec<u8> = (0..length).map(byte).collect();
     let mut rest = bytes.as_slice();
-    let file = MemoryFile::new(ByteCount(length as u64), |part| {
+    let file = SourceFile::in_memory(ByteCount(length as u64), |part| {
         let (now, later) = rest.split_at(part.len());
         part.copy_from_slice(now);
         rest = later;

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-use haul_host::socket::{self, Epoll, Flags, Interest, MemoryFile, Pipe, Requested, SocketFacts, TcpFacts};
+use haul_host::socket::{self, Epoll, Flags, Interest, Pipe, Requested, SocketFacts, SourceFile, TcpFacts};
 use haul_stats::ByteCount;
 
 const BOUND: Duration = Duration::from_secs(5);
@@ -214,7 +214,7 @@ fn bytes_sent_without_a_copy_are_completed_by_number_and_arrive_as_they_were() {
 fn a_files_pages_arrive_whole_by_sendfile_and_through_a_pipe() {
     let bytes: Vec<u8> = (0..300_000_u32).map(|i| (i % 251) as u8).collect();
     let mut rest = bytes.as_slice();
-    let file = MemoryFile::new(ByteCount(300_000), |piece| {
+    let file = SourceFile::in_memory(ByteCount(300_000), |piece| {
         let (now, later) = rest.split_at(piece.len());
         piece.copy_from_slice(now);
         rest = later;

@@ -104,6 +104,10 @@ const OPTIONS: &[(&str, &str, Of, Set)] = &[
     ("send-with", "write, sendfile, splice or zerocopy", Of::Stream, |spec, value| {
         value.parse().map(|with| spec.send_with = with).map_err(|error: NoSuchMode| error.to_string())
     }),
+    ("send-file", "a file of the client's, or memory", Of::Stream, |spec, value| {
+        spec.send_file = (value != "memory").then(|| value.to_owned());
+        Ok(())
+    }),
     ("recv-with", "read, discard or zerocopy", Of::Stream, |spec, value| {
         value.parse().map(|with| spec.recv_with = with).map_err(|error: NoSuchMode| error.to_string())
     }),

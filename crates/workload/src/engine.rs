@@ -498,7 +498,9 @@ impl Nudging {
         let told = Arc::clone(&enough);
         let nudge = move || {
             while !told.wait_for(every) {
-                workers.iter().for_each(|&worker| thread::nudge(worker));
+                for &worker in &workers {
+                    thread::nudge(worker);
+                }
             }
         };
         let started = std::thread::Builder::new().name("haul-nudge".to_owned()).spawn(nudge);

@@ -225,6 +225,9 @@ pub struct RunSpec {
     pub payload: Payload,
     /// How the sender hands them over.
     pub send_with: SendWith,
+    /// The client's file that is sent, where it is not one in memory. Its path is told to the server with all else, which
+    /// never opens it.
+    pub send_file: Option<String>,
     /// How the receiver takes them.
     pub recv_with: RecvWith,
     /// Where each message begins, in bytes past a page boundary.
@@ -280,6 +283,7 @@ impl Default for RunSpec {
             cc: None,
             payload: Payload::default(),
             send_with: SendWith::default(),
+            send_file: None,
             recv_with: RecvWith::default(),
             send_offset: ByteCount(0),
             recv_offset: ByteCount(0),

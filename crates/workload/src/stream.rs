@@ -11,6 +11,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use haul_host::socket::{self, Flags, PageBuffer};
@@ -20,7 +21,7 @@ use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use crate::ceiling;
 use crate::end::{Ends, Ledger, NoLedger, Workers};
 use crate::engine::{Engine, Manner, Moved, Work};
-use crate::error::Result;
+use crate::error::{Result, WorkloadError};
 use crate::legs::Flows;
 use crate::mode::{RecvWith, SendWith};
 use crate::pace::Bucket;
@@ -120,8 +121,13 @@ pub(crate) fn workers(end: Ends<'_>, flows: Flows) -> Result<Workers> {
             Ok(plain(engine, ceiling))
         }
         SendWith::Sendfile | SendWith::Splice => {
+            let named = end.spec.send_file.as_deref().map(Path::new);
+            if named.is_some() && !end.client {
+                return Err(WorkloadError::Invalid("a server sends no file by a client's word".to_owned()));
+            }
+            let source = file::source(named, payload, message)?;
             let engine = Engine::prepare(crew, move |place| {
-                FileSending::new(message, payload, send_with, place.flow, quota(place.flow))
+                FileSending::new(Arc::clone(&source), message, send_with, place.flow, quota(place.flow))
             })?;
             Ok(plain(engine, None))
         }

@@ -129,6 +129,10 @@ pub(crate) struct StreamOptions {
     /// How the sender hands bytes over: to compare what a copy costs with what avoiding it costs [default: write]
     #[arg(long, value_enum, value_name = "HOW")]
     send_with: Option<Giving>,
+    /// The file to send, with sendfile or splice: what it lies on decides how large the pieces of it are that a filesystem
+    /// hands over, and so what sending costs; without it, one in memory is sent, of pages of 4 KiB
+    #[arg(long, value_name = "FILE")]
+    send_file: Option<String>,
     /// How the receiver takes bytes: 'discard' to load the sender or the path without the receiver's copy [default: read]
     #[arg(long, value_enum, value_name = "HOW")]
     recv_with: Option<Taking>,
@@ -160,6 +164,7 @@ impl StreamOptions {
             ("direction", self.direction.map(Way::name)),
             ("payload", self.payload.map(Content::name)),
             ("send-with", self.send_with.map(Giving::name)),
+            ("send-file", self.send_file.as_deref()),
             ("recv-with", self.recv_with.map(Taking::name)),
             ("send-offset", self.send_offset.as_deref()),
             ("recv-offset", self.recv_offset.as_deref()),

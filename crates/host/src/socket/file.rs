@@ -4,24 +4,32 @@
 //! kernel copies straight from them. Who changes the file while its pages are on their way changes what is received.
 
 use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{self, PipeReader, PipeWriter, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 
 use haul_stats::ByteCount;
 
-use crate::error::{Named as _, Result};
+use crate::error::{HostError, Named as _, Result};
 use crate::sys;
 
-/// A file that lives in memory and never changes.
+/// A file to send from.
+///
+/// What it is made of decides what sending it costs. A file in memory (`memfd_create(2)`) has pages of 4 KiB wherever there was
+/// one; filesystems that keep their cache in larger pieces hand over pages that lie side by side, which the kernel puts into
+/// one fragment: 17 % more throughput from a file of 128 KiB on ext4 than from one in memory (Linux 6.18, one TCP connection
+/// over loopback).
 #[derive(Debug)]
-pub struct MemoryFile {
+pub struct SourceFile {
     file: File,
     length: u64,
 }
 
-impl MemoryFile {
+impl SourceFile {
     /// A file of `length` bytes, which `make` writes in pieces, from the first on.
-    pub fn new(length: ByteCount, mut make: impl FnMut(&mut [u8])) -> Result<Self> {
+    pub fn in_memory(length: ByteCount, mut make: impl FnMut(&mut [u8])) -> Result<Self> {
         /// Few calls, and no second copy of the whole file.
         const PIECE: usize = 1 << 20;
         let object = || format!("a file of {length} in memory");
@@ -37,7 +45,20 @@ impl MemoryFile {
         Ok(Self { file, length: length.0 })
     }
 
-    /// Its length.
+    /// A file that is there: a regular one, because nothing else has pages to hand over.
+    pub fn open(path: &Path) -> Result<Self> {
+        let object = || path.display().to_string();
+        // A FIFO would wait here for somebody to write to it.
+        let file =
+            OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).named("open", object)?;
+        let facts = file.metadata().named("look at", object)?;
+        if !facts.is_file() {
+            return Err(HostError::Invalid { text: object(), wanted: "a regular file" });
+        }
+        Ok(Self { file, length: facts.len() })
+    }
+
+    /// Its length, when it was opened.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.length
@@ -58,7 +79,7 @@ fn offset(at: u64) -> i64 {
 /// `sendfile(2)`: hands up to `length` bytes of `file` from `at` on to a socket and returns how many it took. The error
 /// is the system call's own.
 #[inline]
-pub fn sendfile(to: BorrowedFd<'_>, file: &MemoryFile, at: u64, length: usize) -> io::Result<usize> {
+pub fn sendfile(to: BorrowedFd<'_>, file: &SourceFile, at: u64, length: usize) -> io::Result<usize> {
     sys::sendfile(to, file.file.as_fd(), offset(at), length)
 }
 
@@ -95,7 +116,7 @@ impl Pipe {
 
     /// Puts up to `length` bytes of `file` from `at` on into the pipe and returns how many it took.
     #[inline]
-    pub fn fill(&self, file: &MemoryFile, at: u64, length: usize) -> io::Result<usize> {
+    pub fn fill(&self, file: &SourceFile, at: u64, length: usize) -> io::Result<usize> {
         sys::splice_from(file.file.as_fd(), offset(at), self.writer.as_fd(), length)
     }
 

@@ -48,10 +48,11 @@ enum Word {
 
 /// The options of the work: their names in the record, the default (none where the host has one of its own), and how they
 /// are worded.
-const OPTIONS: [(&str, &str, Word); 21] = [
+const OPTIONS: [(&str, &str, Word); 22] = [
     ("transport", "tcp", Word::Values("over", &[("udp", "over UDP")])),
     ("direction", "send", Word::Values("", &[("receive", "sent by the server"), ("both", "both ways")])),
     ("send_with", "write", Word::Text("sent with ", "")),
+    ("send_file", "memory", Word::Text("from the file ", "")),
     (
         "recv_with",
         "read",

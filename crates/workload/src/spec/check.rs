@@ -5,7 +5,7 @@ use std::time::Duration;
 use haul_stats::{BitRate, ByteCount};
 
 use super::{
-    LEAST_MESSAGES, MAX_BATCH, MAX_BUFFERS, MAX_DATAGRAM, MAX_EXCHANGE, MAX_FLOWS, MAX_IN_FLIGHT,
+    Direction, LEAST_MESSAGES, MAX_BATCH, MAX_BUFFERS, MAX_DATAGRAM, MAX_EXCHANGE, MAX_FLOWS, MAX_IN_FLIGHT,
     MAX_LIFETIME, MAX_MESSAGE, MAX_OFFSET, MAX_PACE, MAX_THREADS, MSS, Payload, Placement, RunSpec,
     Transport, Workload,
 };
@@ -265,7 +265,6 @@ impl RunSpec {
 
     /// Says which options exclude each other.
     fn check_combinations(&self) -> Result<(), SpecError> {
-        const PAGE: u64 = 4096;
         let no = |what, remedy| Err(SpecError::Combination { what, remedy });
         if self.pace.or(self.probe.map(|probe| probe.rate)).is_some_and(|pace| pace.0 == 0) {
             return Err(SpecError::Rate);
@@ -334,11 +333,32 @@ impl RunSpec {
         if self.placement == Placement::Pair && (self.pin.client.is_some() || self.pin.server.is_some()) {
             return no("--placement pair chooses the CPUs itself", "leave --pin out, or --placement");
         }
+        self.check_source()
+    }
+
+    /// What is sent, and where from.
+    fn check_source(&self) -> Result<(), SpecError> {
+        const PAGE: u64 = 4096;
+        let no = |what, remedy| Err(SpecError::Combination { what, remedy });
         if self.send_with.is_from_file() && self.send_offset.0 > 0 {
             return no(
                 "sendfile and splice send pages of a file, and a send offset is one into a buffer",
                 "use --send-with write or zerocopy, or leave --send-offset out",
             );
+        }
+        if self.send_file.is_some() {
+            if !self.send_with.is_from_file() {
+                return no("a file is sent by sendfile or splice", "add --send-with sendfile");
+            }
+            if self.direction != Direction::Send {
+                return no(
+                    "only the client's own file can be sent",
+                    "use --direction send, or leave --send-file out",
+                );
+            }
+            if self.payload != Payload::default() {
+                return no("what is sent is the file", "leave --payload out, or --send-file");
+            }
         }
         if self.recv_with != RecvWith::Read && self.recv_offset.0 > 0 {
             return no(
@@ -373,9 +393,29 @@ mod tests {
         let base = RunSpec::default;
         let udp = || RunSpec { transport: Transport::Udp, message: ByteCount(1000), ..base() };
         let (one, odd) = (ByteCount(1), ByteCount(1000));
+        let file = || Some("a file".to_owned());
         let cases = [
             (RunSpec { send_with: SendWith::Sendfile, send_offset: one, ..base() }, "--send-with write"),
             (RunSpec { send_with: SendWith::Splice, send_offset: one, ..base() }, "--send-with write"),
+            (RunSpec { send_file: file(), ..base() }, "--send-with sendfile"),
+            (
+                RunSpec {
+                    send_file: file(),
+                    direction: Direction::Receive,
+                    send_with: SendWith::Splice,
+                    ..base()
+                },
+                "--direction send",
+            ),
+            (
+                RunSpec {
+                    send_file: file(),
+                    payload: Payload::Repeat,
+                    send_with: SendWith::Sendfile,
+                    ..base()
+                },
+                "leave --payload out",
+            ),
             (RunSpec { recv_with: RecvWith::Discard, recv_offset: one, ..base() }, "--recv-with read"),
             (RunSpec { send_with: SendWith::Zerocopy, payload: Payload::Fresh, ..base() }, "stamped"),
             (RunSpec { payload: Payload::Fresh, send_offset: one, message: odd, ..base() }, "multiple"),

@@ -1,30 +1,45 @@
 //! Sending pages of a file: sendfile, and splice through a pipe.
 //!
-//! The file lives in memory and is walked message by message. It cannot be stamped as a buffer is: its pages are what the
-//! receiver reads, on one kernel the very same ones, and nothing tells when it has. So what does not repeat is the file,
-//! and its length is a choice between two errors: a short one repeats, a long one comes from memory.
+//! The file is the user's, or one in memory, and is walked message by message. It cannot be stamped as a buffer is: its pages
+//! are what the receiver reads, on one kernel the very same ones, and nothing tells when it has. So what does not repeat is the
+//! file, and its length is a choice between two errors: a short one repeats, a long one comes from memory.
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use haul_host::socket::{self, MemoryFile, Pipe};
+use haul_host::socket::{self, Pipe, SourceFile};
 use haul_stats::ByteCount;
 use rand::{RngExt as _, SeedableRng as _, rngs::SmallRng};
 
 use super::{FRESH_SPAN, PAYLOAD_SEED, Quota, length};
 use crate::engine::{Moved, Work};
-use crate::error::Result;
+use crate::error::{Result, WorkloadError};
 use crate::mode::SendWith;
 use crate::spec::Payload;
 
 /// How far apart flows begin in the file, so that no two of them send the same at the same time: whole pages.
 const APART: u64 = 5 << 20;
 
-/// The file that flows with this payload send: made once and kept until the last flow of it ends, because filling it
+/// What the flows of this end send: the file that was named, or one in memory.
+pub(super) fn source(named: Option<&Path>, payload: Payload, message: ByteCount) -> Result<Arc<SourceFile>> {
+    let Some(path) = named else { return file_of(payload, message) };
+    let file = SourceFile::open(path)?;
+    if file.len() < message.0 {
+        return Err(WorkloadError::Invalid(format!(
+            "{} has {} and a message {message}: send a longer file, or lower --message",
+            path.display(),
+            ByteCount(file.len()),
+        )));
+    }
+    Ok(Arc::new(file))
+}
+
+/// The file in memory that flows with this payload send: made once and kept until the last flow of it ends, because filling it
 /// takes tens of milliseconds.
-fn file_of(payload: Payload, message: ByteCount) -> Result<Arc<MemoryFile>> {
-    static LATEST: Mutex<Weak<MemoryFile>> = Mutex::new(Weak::new());
+fn file_of(payload: Payload, message: ByteCount) -> Result<Arc<SourceFile>> {
+    static LATEST: Mutex<Weak<SourceFile>> = Mutex::new(Weak::new());
     let span = match payload {
         Payload::Repeat => message,
         Payload::Stamped | Payload::Fresh => ByteCount(FRESH_SPAN as u64),
@@ -34,14 +49,14 @@ fn file_of(payload: Payload, message: ByteCount) -> Result<Arc<MemoryFile>> {
         return Ok(file);
     }
     let mut noise = SmallRng::seed_from_u64(PAYLOAD_SEED);
-    let file = Arc::new(MemoryFile::new(span, |piece| noise.fill(piece))?);
+    let file = Arc::new(SourceFile::in_memory(span, |piece| noise.fill(piece))?);
     *latest = Arc::downgrade(&file);
     Ok(file)
 }
 
 /// The sending side of one flow that sends a file.
 pub(crate) struct FileSending {
-    file: Arc<MemoryFile>,
+    file: Arc<SourceFile>,
     /// Where the present message begins, and how much of it has gone.
     at: u64,
     sent: usize,
@@ -57,15 +72,14 @@ struct Through {
 }
 
 impl FileSending {
-    /// Makes the file, and the pipe where `with` is splice, of flow `index`.
+    /// Flow `index` of those that send `file`, with a pipe where `with` is splice.
     pub(crate) fn new(
+        file: Arc<SourceFile>,
         message: ByteCount,
-        payload: Payload,
         with: SendWith,
         index: u32,
         quota: Quota,
     ) -> Result<Self> {
-        let file = file_of(payload, message)?;
         let size = length(message)?;
         let through = match with {
             SendWith::Splice => Some(Through { pipe: Pipe::new(size)?, held: 0 }),
@@ -105,8 +119,8 @@ impl Work for FileSending {
             }
         };
         if sent == 0 {
-            // The file is longer than any message and never cut short, so this cannot be its end.
-            return Err(io::Error::new(io::ErrorKind::WriteZero, "the kernel took no page of the file"));
+            let text = "the kernel took no page of the file: was it cut short meanwhile?";
+            return Err(io::Error::new(io::ErrorKind::WriteZero, text));
         }
         self.quota.spend(sent);
         self.sent += sent;
@@ -124,17 +138,36 @@ mod tests {
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
     use std::os::fd::AsFd as _;
 
+    fn of_memory(message: u64, payload: Payload, with: SendWith, index: u32) -> Result<FileSending> {
+        let message = ByteCount(message);
+        FileSending::new(source(None, payload, message)?, message, with, index, Quota::NONE)
+    }
+
+    #[test]
+    fn a_file_that_is_too_short_or_none_is_refused_with_its_name_and_the_remedy() {
+        let path = std::env::temp_dir().join(format!("haul-send-file-{}", std::process::id()));
+        std::fs::write(&path, [7; 1000]).expect("write");
+        let of = |path: &Path, message| {
+            source(Some(path), Payload::default(), ByteCount(message))
+                .map(|file| file.len())
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(of(&path, 1000), Ok(1000));
+        let short = of(&path, 1001).expect_err("too short");
+        assert!(short.contains(&path.display().to_string()) && short.contains("lower --message"), "{short}");
+        std::fs::remove_file(&path).expect("remove");
+        assert!(of(&path, 1).expect_err("gone").contains("cannot open"));
+        assert!(of(Path::new("/proc/self"), 1).expect_err("a directory").contains("regular file"));
+    }
+
     #[test]
     fn messages_walk_the_file_and_begin_anew_where_the_next_does_not_fit() {
         let message = 48 << 20;
-        let mut sending =
-            FileSending::new(ByteCount(message), Payload::Stamped, SendWith::Sendfile, 1, Quota::NONE)
-                .expect("file");
+        let mut sending = of_memory(message, Payload::Stamped, SendWith::Sendfile, 1).expect("file");
         assert_eq!(sending.at, APART);
         sending.go_to(sending.at + message);
         assert_eq!(sending.at, 0, "the second message does not fit behind the first");
-        let one = FileSending::new(ByteCount(4096), Payload::Repeat, SendWith::Sendfile, 3, Quota::NONE)
-            .expect("file");
+        let one = of_memory(4096, Payload::Repeat, SendWith::Sendfile, 3).expect("file");
         assert_eq!((one.file.len(), one.at), (4096, 0));
     }
 
@@ -148,8 +181,7 @@ mod tests {
             bytes
         };
         for with in [SendWith::Sendfile, SendWith::Splice] {
-            let mut sending =
-                FileSending::new(ByteCount(message), Payload::Stamped, with, 0, Quota::NONE).expect("file");
+            let mut sending = of_memory(message, Payload::Stamped, with, 0).expect("file");
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("listen");
             let client = TcpStream::connect(listener.local_addr().expect("address")).expect("connect");
             let (mut server, _) = listener.accept().expect("accept");

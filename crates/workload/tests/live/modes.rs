@@ -58,6 +58,32 @@ fn a_payload_that_repeats_is_sent_in_every_mode_and_a_fresh_one_where_it_can_be(
 }
 
 #[test]
+fn a_file_of_the_clients_is_sent_and_a_server_is_never_asked_to_open_one() {
+    let server = Serving::new(1);
+    let mut session = server.session();
+    let path = std::env::temp_dir().join(format!("haul-sent-{}", std::process::id()));
+    std::fs::write(&path, vec![3; 300_000]).expect("write");
+    let file = path.to_str().map(ToOwned::to_owned);
+    for send_with in [SendWith::Sendfile, SendWith::Splice] {
+        for flows in [1, 3] {
+            let message = ByteCount(100_000);
+            let spec = RunSpec { send_with, flows, message, send_file: file.clone(), ..quick() };
+            let outcome = move_bytes(&mut session, &spec);
+            let (sent, received) = (outcome.sender().total_units(), outcome.receiver().total_units());
+            assert!(sent == received && received > 300_000, "{send_with}: {sent} sent, {received} received");
+            assert_eq!(readings::effective(&spec, &outcome)["send_file"].as_str(), file.as_deref());
+        }
+    }
+    std::fs::remove_file(&path).expect("remove");
+    let spec = RunSpec { send_with: SendWith::Sendfile, send_file: file, ..quick() };
+    let error = session.run(&spec, &haul_host::signal::Stop::never().expect("stop"), &mut |_, _| {});
+    let error = error.expect_err("the file is gone").to_string();
+    assert!(error.contains("cannot open") && error.contains("haul-sent-"), "{error}");
+    let spec = RunSpec { direction: Direction::Receive, ..spec };
+    assert!(spec.check().is_err(), "and so both ends refuse it");
+}
+
+#[test]
 fn sends_that_the_kernel_copied_after_all_are_counted_and_doubted() {
     let server = Serving::new(1);
     let mut session = server.session();
