@@ -3,17 +3,30 @@
 //! A key given on the command line or in the environment wins over one in a file. A file that others can read is
 //! refused, as ssh does: a key that everybody has keeps nobody out.
 
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use haul_lab::topology::Target;
 use haul_wire::{Key, Trust};
 use rand::TryRng as _;
 
 use crate::cli::{ClientTrust, KeyOptions};
+
+/// A file that was named, or found, and has no key to give: a slip of whoever runs haul, exit code 2.
+#[derive(Debug)]
+pub(crate) struct NoKey(String);
+
+impl fmt::Display for NoKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NoKey {}
 
 /// The key a server uses, and where it came from.
 pub(crate) struct ServerKey {
@@ -45,17 +58,22 @@ fn read(path: &Path) -> Result<Option<Key>> {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {
-            return Err(error).with_context(|| format!("cannot open the key file {}", path.display()));
+            let text = format!(
+                "cannot open the key file {}: {error}: run as its owner, or name another with --key-file",
+                path.display()
+            );
+            return Err(NoKey(text).into());
         }
     };
     let mode =
         file.metadata().with_context(|| format!("cannot inspect {}", path.display()))?.permissions().mode();
     if mode & 0o077 != 0 {
-        bail!(
+        let text = format!(
             "the key file {} can be read by others (mode {:o}): chmod 600 {0}",
             path.display(),
             mode & 0o777
         );
+        return Err(NoKey(text).into());
     }
     let text =
         io::read_to_string(file).with_context(|| format!("cannot read the key file {}", path.display()))?;
@@ -112,7 +130,12 @@ fn of_client(options: &ClientTrust) -> Result<Trust> {
     if let Some(path) = &options.key.key_file {
         return match read(path)? {
             Some(key) => Ok(Trust::Key(key)),
-            None => bail!("the key file {} does not exist", path.display()),
+            None => Err(NoKey(format!(
+                "the key file {} does not exist: write the key into it that 'haul serve' printed at its first start, and \
+                 chmod 600 it",
+                path.display()
+            ))
+            .into()),
         };
     }
     Ok(match default_file().and_then(|path| read(&path))? {
@@ -154,8 +177,12 @@ mod tests {
     #[test]
     fn a_missing_key_file_is_an_error_for_a_client_that_names_it() {
         let trust = ClientTrust { key: options(Path::new("/nonexistent/key")), open: false };
-        let error = of_client(&trust).expect_err("refused").to_string();
-        assert!(error.contains("does not exist"), "{error}");
+        let error = of_client(&trust).expect_err("refused");
+        assert!(
+            error.to_string().contains("does not exist") && error.to_string().contains("haul serve"),
+            "{error}"
+        );
+        assert_eq!(crate::measure::exit_of(&error), 2);
     }
 
     #[test]

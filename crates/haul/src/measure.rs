@@ -344,6 +344,7 @@ pub(crate) fn exit_of(error: &anyhow::Error) -> u8 {
         error.downcast_ref::<haul_workload::WorkloadError>().map(haul_workload::WorkloadError::exit)
     })
     .or_else(|| error.downcast_ref::<haul_wire::WireError>().map(|_| 2))
+    .or_else(|| error.downcast_ref::<key::NoKey>().map(|_| 2))
     .or_else(|| error.downcast_ref::<ResultsError>().map(ResultsError::exit))
     .unwrap_or(1)
 }
