@@ -98,6 +98,8 @@ fn usage(error: &clap::Error) -> ExitCode {
         Some("env") => Kind::Env,
         Some("rr") => Kind::Rr,
         Some("crr") => Kind::Crr,
+        Some("read") => Kind::Read,
+        Some("copy") => Kind::Copy,
         _ => Kind::Stream,
     };
     let text = error.render().to_string();
