@@ -120,7 +120,7 @@ pub fn run(
         wanted: survey.sample,
     };
     let outcome = course.drive(subject, bench, stop, observer);
-    let Course { runs, mut doubts, environment, .. } = &mut course;
+    let (runs, mut doubts) = (std::mem::take(&mut course.runs), std::mem::take(&mut course.doubts));
     let (status, failure) = match outcome {
         Ok(End::Done) => (Status::Complete, None),
         Ok(End::Interrupted) => {
@@ -132,14 +132,13 @@ pub fn run(
         Err(error) => (Status::Failed, Some(Failure { exit: error.exit(), text: error.to_string() })),
     };
     doubts.extend(subject.doubts());
-    doubts.extend(left_out(runs));
-    let (runs, environment) = (std::mem::take(runs), std::mem::take(environment));
+    doubts.extend(left_out(&runs));
     Measured {
         status,
         failure,
         elapsed: bench.now().since(started),
         options: Options { requested: survey.requested.clone(), effective: course.effective(subject) },
-        environment,
+        environment: course.environment,
         runs,
         comparisons: Vec::new(),
         warnings: doubts,
