@@ -137,7 +137,8 @@ mod machine {
             // SAFETY: the CPU has AVX2, and its registers are saved.
             unsafe { read_avx2(bytes) };
         } else {
-            read_sse2(bytes);
+            // SAFETY: SSE2 is in every x86-64 CPU.
+            unsafe { read_sse2(bytes) };
         }
     }
 
@@ -149,7 +150,8 @@ mod machine {
             // SAFETY: the CPU has AVX2, and its registers are saved.
             unsafe { write_avx2(bytes, byte) };
         } else {
-            write_sse2(bytes, byte);
+            // SAFETY: SSE2 is in every x86-64 CPU.
+            unsafe { write_sse2(bytes, byte) };
         }
     }
 
@@ -161,10 +163,12 @@ mod machine {
             // SAFETY: the CPU has AVX2, and its registers are saved.
             unsafe { stream_avx2(bytes, byte) };
         } else {
-            stream_sse2(bytes, byte);
+            // SAFETY: SSE2 is in every x86-64 CPU.
+            unsafe { stream_sse2(bytes, byte) };
         }
         // The stores are not done, and not visible in order, before this.
-        _mm_sfence();
+        // SAFETY: SSE is in every x86-64 CPU.
+        unsafe { _mm_sfence() };
     }
 
     pub(super) fn flush(bytes: &[u8]) -> bool {

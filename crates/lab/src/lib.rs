@@ -20,6 +20,7 @@ pub mod rig;
 pub mod runner;
 pub mod survey;
 pub mod sweep;
+pub mod thresholds;
 pub mod topology;
 pub mod verdicts;
 

@@ -276,6 +276,10 @@ metrics! {
     CeilingShare = "ceiling_share", "%", Neither,
         "copy_rate as a share of the highest rate this machine reached in the same memory (cache level or DRAM), measured \
          just before.";
+    /// Where the destination of a copy lies.
+    CopyDistance = "copy_distance", "B", Neither,
+        "Address of the destination less that of the source, modulo a page of 4 KiB. Drawn anew for each sample unless --distance \
+         says it, because some CPUs are slow where the two share it.";
     /// What the tool itself could reach.
     ToolCeiling = "tool_ceiling", "bit/s", Neither,
         "Rate of haul's own send loop with this message size into a null sink: results above 80 % of it are limited by the tool.";

@@ -18,6 +18,8 @@ use serde_json::Value as Json;
 
 use crate::error::Result;
 
+pub mod copy;
+
 /// What one sample took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sample {
