@@ -306,7 +306,7 @@ macro_rules! opaque {
                 #[cfg(not(miri))]
                 // SAFETY: no instruction at all.
                 unsafe {
-                    core::arch::asm!("/* {0} */", inout(reg) value, options(nomem, nostack, preserves_flags));
+                    core::arch::asm!("/* {0} */", inout(reg) value, options(nostack, preserves_flags));
                 }
                 value
             }

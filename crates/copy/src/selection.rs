@@ -114,7 +114,9 @@ impl Cpu {
     /// `None` where the vendor is empty, longer than 16 bytes, or anything but printable ASCII without blanks.
     #[must_use]
     pub fn new(vendor: &str, numbers: [u64; 3]) -> Option<Self> {
-        let fits = !vendor.is_empty() && vendor.len() <= VENDOR && vendor.bytes().all(|byte| byte.is_ascii_graphic());
+        let fits = !vendor.is_empty()
+            && vendor.len() <= VENDOR
+            && vendor.bytes().all(|byte| byte.is_ascii_graphic());
         fits.then(|| {
             let mut kept = [0; VENDOR];
             for (to, from) in kept.iter_mut().zip(vendor.bytes()) {
@@ -218,7 +220,9 @@ impl fmt::Display for SelectionError {
             Wrong::Cpu => f.write_str("the line of the CPU is not 'cpu VENDOR NUMBER NUMBER NUMBER'"),
             Wrong::Form => f.write_str("a threshold is written 'CLASS BYTES ROUTINE'"),
             Wrong::Class => f.write_str("there is no such class: lines, same, words, dst-line or apart"),
-            Wrong::Number => f.write_str("the number of bytes cannot be read: decimal digits, without a suffix"),
+            Wrong::Number => {
+                f.write_str("the number of bytes cannot be read: decimal digits, without a suffix")
+            }
             Wrong::Routine => f.write_str("no routine of that name runs on this CPU"),
             Wrong::Order => f.write_str("the thresholds of a class begin with 0 and ascend"),
             Wrong::TooMany => write!(f, "a class has at most {MOST} thresholds"),
@@ -293,7 +297,9 @@ impl Selection {
 
     fn add(&mut self, line: &str) -> Result<(), Wrong> {
         let mut parts = line.split_ascii_whitespace();
-        let (Some(class), Some(from), Some(name), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+        let (Some(class), Some(from), Some(name), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
             return Err(Wrong::Form);
         };
         let class = &mut self.classes[Alignment::by_name(class).ok_or(Wrong::Class)? as usize];

@@ -39,7 +39,11 @@ fn a_move_within_a_buffer_is_made_where_the_routine_promises_it_and_refused_else
             wanted.copy_within(from..from + 600, to);
             let done = routine.repeat_within(&mut buffer, from, to, 600, 1);
             let apart = from.abs_diff(to) >= 600;
-            assert_eq!(done, apart || to <= from && routine.overlap() == Overlap::Forward, "{routine:?}: {from} to {to}");
+            assert_eq!(
+                done,
+                apart || to <= from && routine.overlap() == Overlap::Forward,
+                "{routine:?}: {from} to {to}"
+            );
             assert_eq!(buffer, if done { wanted } else { pattern(1400) }, "{routine:?}: {from} to {to}");
             promised += usize::from(done && !apart);
         }
@@ -67,7 +71,8 @@ fn stores_reach_every_byte_of_a_slice_and_no_other() {
             for len in [0, 1, 15, 64, 300] {
                 let mut buffer = vec![1; 512];
                 store(&mut buffer[offset..offset + len], 2);
-                let right = (0..512).all(|at| buffer[at] == if (offset..offset + len).contains(&at) { 2 } else { 1 });
+                let right =
+                    (0..512).all(|at| buffer[at] == if (offset..offset + len).contains(&at) { 2 } else { 1 });
                 assert!(right, "{name}: {len} at {offset}");
             }
         }
@@ -79,7 +84,10 @@ fn reading_and_flushing_change_nothing() {
     let bytes = pattern(5000);
     for offset in [0, 1, 63] {
         touch::read(&bytes[offset..]);
-        assert_eq!(touch::flush(&bytes[offset..]), cfg!(any(target_arch = "x86_64", target_arch = "aarch64")));
+        assert_eq!(
+            touch::flush(&bytes[offset..]),
+            cfg!(any(target_arch = "x86_64", target_arch = "aarch64"))
+        );
     }
     touch::read(&[]);
     assert_eq!(touch::flush(&[]), cfg!(any(target_arch = "x86_64", target_arch = "aarch64")));

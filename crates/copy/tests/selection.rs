@@ -89,8 +89,10 @@ fn thresholds_that_no_text_could_say_are_not_set() {
 
 fn a_table() -> impl Strategy<Value = Selection> {
     let routines: Vec<Routine> = Routine::all().collect();
-    let class = proptest::collection::btree_map(1..usize::MAX, proptest::sample::select(routines.clone()), 0..MOST);
-    let classes = proptest::collection::vec((class, proptest::sample::select(routines)), Alignment::ALL.len());
+    let class =
+        proptest::collection::btree_map(1..usize::MAX, proptest::sample::select(routines.clone()), 0..MOST);
+    let classes =
+        proptest::collection::vec((class, proptest::sample::select(routines)), Alignment::ALL.len());
     (classes, "[!-~]{1,16}", any::<[u64; 3]>()).prop_map(|(classes, vendor, numbers)| {
         let mut table = Selection::new(Cpu::new(&vendor, numbers).unwrap(), Routine::best());
         for (class, (later, first)) in Alignment::ALL.into_iter().zip(classes) {

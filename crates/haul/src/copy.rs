@@ -55,7 +55,13 @@ fn measured(args: &Copy) -> Result<(Measured, Option<String>)> {
     let spec = if args.limits { CopySpec::default() } else { spec(args, seed)? };
     // What is asked for wrongly says so before anything is measured.
     if !args.limits {
-        drop(CopySubject::counting(&spec, &allowed, Some(cpu), Ceilings::sizes_only(cpu), Err(String::new()))?);
+        drop(CopySubject::counting(
+            &spec,
+            &allowed,
+            Some(cpu),
+            Ceilings::sizes_only(cpu),
+            Err(String::new()),
+        )?);
     }
     let survey = rules(args, seed);
     let stop = Stop::install()?;
@@ -71,7 +77,8 @@ fn measured(args: &Copy) -> Result<(Measured, Option<String>)> {
         return Ok((measured, None));
     }
     let crossings = thresholds::crossings(&measured.runs)?;
-    let here = copy::this_cpu().context("this CPU has no name in /proc/cpuinfo that a selection could have")?;
+    let here =
+        copy::this_cpu().context("this CPU has no name in /proc/cpuinfo that a selection could have")?;
     let table = thresholds::annotated(&thresholds::selection(&crossings, here)?, &crossings);
     measured.options.effective["selection"] = json!(table);
     Ok((measured, Some(table)))
@@ -88,7 +95,12 @@ fn run(survey: &Survey, subject: &mut dyn Subject, stop: &Stop, output: &Output)
     let mut watch = |event: &Event<'_>| {
         match event {
             Event::Calibrating { number, of, cell, left } => {
-                screen.progress(0, 0, format!("cell {number} of {of}: {}", text::cell_name(cell)), Some(*left));
+                screen.progress(
+                    0,
+                    0,
+                    format!("cell {number} of {of}: {}", text::cell_name(cell)),
+                    Some(*left),
+                );
             }
             Event::Begins { number, of, cell, left, .. } => {
                 screen.progress(*number as u64 - 1, *of as u64, text::cell_name(cell), Some(*left));
@@ -135,13 +147,19 @@ fn spec(args: &Copy, seed: u64) -> Result<CopySpec> {
         (false, true) => "64..8M*2",
         (false, false) => "64..64M*4",
     };
-    let (src, dst) =
-        (list("src-offset", args.src_offset.as_deref(), "0,1")?, list("dst-offset", args.dst_offset.as_deref(), "0,1")?);
-    let mut offsets: Vec<(u64, u64)> = src.iter().flat_map(|&src| dst.iter().map(move |&dst| (src, dst))).collect();
+    let (src, dst) = (
+        list("src-offset", args.src_offset.as_deref(), "0,1")?,
+        list("dst-offset", args.dst_offset.as_deref(), "0,1")?,
+    );
+    let mut offsets: Vec<(u64, u64)> =
+        src.iter().flat_map(|&src| dst.iter().map(move |&dst| (src, dst))).collect();
     let distances = match &args.distance {
         // Sixty-four are enough to see a page, and a step of one would be a sweep of hours.
         Some(text) => {
-            offsets = list("src-offset", args.src_offset.as_deref(), "0")?.into_iter().map(|src| (src, 0)).collect();
+            offsets = list("src-offset", args.src_offset.as_deref(), "0")?
+                .into_iter()
+                .map(|src| (src, 0))
+                .collect();
             let all = list("distance", Some(text), "")?;
             let step = if text.contains("..") && all.len() > 64 { 64 } else { 1 };
             all.into_iter().step_by(step).map(Some).collect()
@@ -155,7 +173,8 @@ fn spec(args: &Copy, seed: u64) -> Result<CopySpec> {
         let examples = Alignment::ALL.into_iter().map(Alignment::example);
         offsets = examples.map(|(src, dst)| (src as u64, dst as u64)).collect();
     }
-    let caches: Result<Vec<_>, _> = args.cache.as_deref().unwrap_or("hot").split(',').map(|text| text.trim().parse()).collect();
+    let caches: Result<Vec<_>, _> =
+        args.cache.as_deref().unwrap_or("hot").split(',').map(|text| text.trim().parse()).collect();
     let pages = args.pages.as_deref().map_or(Ok(vec![None]), |text| {
         text.split(',').map(|kind| kind.trim().parse::<PageKind>().map(Some)).collect::<Result<Vec<_>, _>>()
     });
@@ -185,7 +204,8 @@ fn usage(why: String) -> LabError {
 }
 
 fn movers(args: &Copy) -> Result<Vec<Mover>> {
-    let default = if args.thresholds || args.checksum || args.overlap.is_some() { "all" } else { "best,libc" };
+    let default =
+        if args.thresholds || args.checksum || args.overlap.is_some() { "all" } else { "best,libc" };
     let names = args.routine.as_deref().unwrap_or(default);
     let mut movers: Vec<Mover> = Vec::new();
     for name in names.split(',').map(str::trim) {
@@ -211,16 +231,23 @@ fn movers(args: &Copy) -> Result<Vec<Mover>> {
         }
     }
     if args.selection.is_some() && !movers.iter().any(|mover| matches!(mover, Mover::Selected(_))) {
-        return Err(usage("--selection is for --routine auto: name it, as in --routine auto,best".to_owned()).into());
+        return Err(usage(
+            "--selection is for --routine auto: name it, as in --routine auto,best".to_owned(),
+        )
+        .into());
     }
     Ok(movers)
 }
 
 fn selected(args: &Copy) -> Result<Mover> {
     let Some(path) = &args.selection else { return Ok(Mover::best()) };
-    let text = std::fs::read_to_string(path).map_err(|error| usage(format!("cannot read the selection {}: {error}", path.display())))?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| usage(format!("cannot read the selection {}: {error}", path.display())))?;
     let table = Selection::parse(&text).map_err(|error| {
-        usage(format!("cannot use the selection {}: {error}; haul copy --thresholds prints one", path.display()))
+        usage(format!(
+            "cannot use the selection {}: {error}; haul copy --thresholds prints one",
+            path.display()
+        ))
     })?;
     copy::fits_here(&table)?;
     Ok(Mover::selected(table))

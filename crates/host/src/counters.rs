@@ -57,7 +57,8 @@ impl Counters {
         const CYCLES: u64 = 0;
         /// `PERF_COUNT_HW_INSTRUCTIONS`.
         const INSTRUCTIONS: u64 = 1;
-        let refused = |error| explain(HostError::os("open", "the counters of cycles and instructions", error));
+        let refused =
+            |error| explain(HostError::os("open", "the counters of cycles and instructions", error));
         let cycles = sys::counter(CYCLES, None).map_err(refused)?;
         let instructions = sys::counter(INSTRUCTIONS, Some(&cycles)).map_err(refused)?;
         Ok(Self { cycles, _instructions: instructions })
@@ -109,7 +110,8 @@ mod tests {
 
     #[test]
     fn a_count_that_did_not_run_all_the_time_is_none() {
-        let at = |count, enabled, running| Counts { cycles: count, instructions: 2 * count, enabled, running };
+        let at =
+            |count, enabled, running| Counts { cycles: count, instructions: 2 * count, enabled, running };
         assert_eq!(at(30, 200, 200).since(at(10, 100, 100)), Some((20, 40)));
         assert_eq!(at(30, 200, 150).since(at(10, 100, 100)), None, "others had the counter half of the time");
         assert_eq!(at(10, 200, 200).since(at(10, 100, 100)), None, "nothing was counted");

@@ -19,8 +19,19 @@ const TWO_MEGABYTES: usize = 2 << 20;
 /// A huge page of the third level.
 const ONE_GIGABYTE: usize = 1 << 30;
 
+/// What it is filled with.
+const PATTERN: [u8; 4096] = [0xa5; 4096];
+
 /// Share of the memory that must lie in pages of the kind asked for, in percent: the kernel may leave an end in small ones.
 const ENOUGH: u64 = 90;
+
+/// What to do where the pool of 1 GiB is empty.
+const NO_GIGABYTES: &str = "none is free: set some aside with \
+    echo 4 > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages, or at boot with hugepagesz=1G hugepages=4";
+
+/// What to do where there are no transparent pages of 2 MiB, and none in the pool.
+const NO_MEGABYTES: &str = "the system gives no transparent ones (see /sys/kernel/mm/transparent_hugepage/enabled) and none is \
+    free in the pool: echo 256 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 
 /// Pages of a size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -50,7 +61,10 @@ impl FromStr for PageKind {
         [Self::Small, Self::TwoMegabytes, Self::OneGigabyte]
             .into_iter()
             .find(|kind| kind.to_string().eq_ignore_ascii_case(text))
-            .ok_or_else(|| HostError::Invalid { text: text.to_owned(), wanted: "a kind of pages: 4k, 2m or 1g" })
+            .ok_or_else(|| HostError::Invalid {
+                text: text.to_owned(),
+                wanted: "a kind of pages: 4k, 2m or 1g",
+            })
     }
 }
 
@@ -111,28 +125,31 @@ impl Pages {
     pub fn new(length: ByteCount, kind: Option<PageKind>) -> Result<Self> {
         let object = || format!("{length} of memory in {} pages", kind.unwrap_or(PageKind::TwoMegabytes));
         let too_large = || std::io::Error::from_raw_os_error(libc::ENOMEM);
-        let bytes = length.as_usize().filter(|&bytes| bytes <= usize::MAX >> 2).ok_or_else(too_large).named("map", object)?;
+        let bytes = length
+            .as_usize()
+            .filter(|&bytes| bytes <= usize::MAX >> 2)
+            .ok_or_else(too_large)
+            .named("map", object)?;
         let bytes = bytes.max(1);
         let pool = |page: usize, table, hint: &'static str| {
             Mapping::from_pool(bytes.next_multiple_of(page), table)
                 .map_err(|error| HostError::os("map", object(), error).with_hint(hint))
         };
         match kind {
-            Some(PageKind::Small) => Self::filled(Mapping::small(bytes).named("map", object)?, bytes, 1, kind),
+            Some(PageKind::Small) => {
+                Self::filled(Mapping::small(bytes).named("map", object)?, bytes, 1, kind)
+            }
             Some(PageKind::OneGigabyte) => {
-                const HINT: &str = "none is free: set some aside with \
-                    echo 4 > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages, or at boot with hugepagesz=1G hugepages=4";
-                Self::filled(pool(ONE_GIGABYTE, HugeTable::OneGigabyte, HINT)?, bytes, 1, kind)
+                Self::filled(pool(ONE_GIGABYTE, HugeTable::OneGigabyte, NO_GIGABYTES)?, bytes, 1, kind)
             }
             Some(PageKind::TwoMegabytes) | None => {
-                let mapping = Mapping::new(bytes.next_multiple_of(TWO_MEGABYTES) + TWO_MEGABYTES, true).named("map", object)?;
+                let mapping = Mapping::new(bytes.next_multiple_of(TWO_MEGABYTES) + TWO_MEGABYTES, true)
+                    .named("map", object)?;
                 let transparent = Self::filled(mapping, bytes, TWO_MEGABYTES, kind);
                 if transparent.is_ok() || kind.is_none() {
                     return transparent;
                 }
-                const HINT: &str = "the system gives no transparent ones (see /sys/kernel/mm/transparent_hugepage/enabled) and \
-                    none is free in the pool: echo 256 > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
-                Self::filled(pool(TWO_MEGABYTES, HugeTable::TwoMegabytes, HINT)?, bytes, 1, kind)
+                Self::filled(pool(TWO_MEGABYTES, HugeTable::TwoMegabytes, NO_MEGABYTES)?, bytes, 1, kind)
             }
         }
     }
@@ -141,14 +158,18 @@ impl Pages {
     fn filled(mut mapping: Mapping, length: usize, align: usize, kind: Option<PageKind>) -> Result<Self> {
         let skip = mapping.bytes().as_ptr().addr().wrapping_neg() % align;
         // Writing brings in pages of our own; a read would map the one page of zeros.
-        for (at, byte) in (0_u8..251).cycle().zip(&mut mapping.bytes_mut()[skip..]) {
-            *byte = at;
+        for block in mapping.bytes_mut()[skip..].chunks_mut(PATTERN.len()) {
+            block.copy_from_slice(&PATTERN[..block.len()]);
         }
         let start = mapping.bytes()[skip..].as_ptr().addr();
         let got = backing(start, length)?;
         if let Some(kind) = kind.filter(|&kind| kind != got.kind()) {
             let einval = std::io::Error::from_raw_os_error(libc::ENOMEM);
-            let error = HostError::os("get", format!("{} of memory in {kind} pages", ByteCount(length as u64)), einval);
+            let error = HostError::os(
+                "get",
+                format!("{} of memory in {kind} pages", ByteCount(length as u64)),
+                einval,
+            );
             return Err(error.with_hint(format!("the kernel gave {got}")));
         }
         Ok(Self { mapping, skip, length, got })
@@ -182,7 +203,7 @@ fn backing(start: usize, length: usize) -> Result<Backing> {
 /// `proc_pid_smaps(5)`: a line of addresses for each mapping, then lines of `Name: value kB`.
 fn backing_in(smaps: &str, start: usize, end: usize) -> Backing {
     let mut found = Backing::default();
-    let (mut inside, mut page, mut present) = (false, 0, 0);
+    let (mut inside, mut page) = (false, 0);
     for line in smaps.lines() {
         let mut words = line.split_ascii_whitespace();
         let Some(first) = words.next() else { continue };
@@ -191,10 +212,7 @@ fn backing_in(smaps: &str, start: usize, end: usize) -> Backing {
             match name {
                 _ if !inside => {}
                 "KernelPageSize" => page = value,
-                "Rss" => {
-                    present = value;
-                    found.present.0 += present;
-                }
+                "Rss" => found.present.0 += value,
                 "AnonHugePages" => found.two_megabytes.0 += value,
                 // Pages of a pool are in no Rss.
                 "Private_Hugetlb" if page == ONE_GIGABYTE as u64 => {
@@ -212,7 +230,6 @@ fn backing_in(smaps: &str, start: usize, end: usize) -> Backing {
             inside = address(low) < end && address(high) > start;
         }
     }
-    let _ = present;
     found
 }
 
@@ -249,7 +266,8 @@ Private_Hugetlb:    2048 kB
 
     #[test]
     fn small_pages_are_small_and_written() {
-        let mut pages = Pages::new(ByteCount(5 << 20), Some(PageKind::Small)).expect("4 KiB pages are everywhere");
+        let mut pages =
+            Pages::new(ByteCount(5 << 20), Some(PageKind::Small)).expect("4 KiB pages are everywhere");
         assert_eq!(pages.got().kind(), PageKind::Small);
         assert!(pages.got().present.0 >= 5 << 20, "all of it is present: {:?}", pages.got());
         assert_eq!(pages.bytes().len(), 5 << 20);
@@ -272,7 +290,8 @@ Private_Hugetlb:    2048 kB
         }
         let any = Pages::new(ByteCount(4 << 20), None).expect("some pages");
         assert_eq!(any.bytes().as_ptr().addr() % TWO_MEGABYTES, 0);
-        let error = Pages::new(ByteCount(1 << 60), Some(PageKind::Small)).expect_err("an exbibyte").to_string();
+        let error =
+            Pages::new(ByteCount(1 << 60), Some(PageKind::Small)).expect_err("an exbibyte").to_string();
         assert!(error.contains("1048576T of memory in 4k pages"), "{error}");
     }
 

@@ -113,11 +113,14 @@ mod tests {
         ] {
             let path = folder.path().join(format!("index{index}"));
             fs::create_dir(&path).unwrap();
-            for (name, value) in [("level", level), ("type", kind), ("size", size), ("shared_cpu_list", "0-1")] {
+            for (name, value) in
+                [("level", level), ("type", kind), ("size", size), ("shared_cpu_list", "0-1")]
+            {
                 fs::write(path.join(name), format!("{value}\n")).unwrap();
             }
         }
-        let found: Vec<_> = caches_in(folder.path()).iter().map(|cache| (cache.level, cache.size.0 >> 10)).collect();
+        let found: Vec<_> =
+            caches_in(folder.path()).iter().map(|cache| (cache.level, cache.size.0 >> 10)).collect();
         assert_eq!(found, [(1, 48), (2, 2048), (3, 266_240)]);
         assert_eq!(caches_in(&folder.path().join("none")), []);
     }
@@ -130,7 +133,12 @@ mod tests {
         };
         let x86 = [("vendor_id", "GenuineIntel"), ("cpu family", "6"), ("model", "207"), ("stepping", "8")];
         assert_eq!(of(&x86), Some(("GenuineIntel".to_owned(), [6, 207, 8])));
-        let arm = [("CPU implementer", "0x41"), ("CPU part", "0xd0c"), ("CPU variant", "0x3"), ("CPU revision", "1")];
+        let arm = [
+            ("CPU implementer", "0x41"),
+            ("CPU part", "0xd0c"),
+            ("CPU variant", "0x3"),
+            ("CPU revision", "1"),
+        ];
         assert_eq!(of(&arm), Some(("0x41".to_owned(), [0xd0c, 3, 1])));
         let riscv = [("mvendorid", "0x5b7"), ("marchid", "0x0"), ("mimpid", "0x0")];
         assert_eq!(of(&riscv), Some(("0x5b7".to_owned(), [0, 0, 0])));

@@ -63,7 +63,10 @@ pub fn crossings(runs: &[Run]) -> Result<Vec<Crossing>, LabError> {
                     Some((name.as_str(), (median, median_interval(rates, CONFIDENCE)?)))
                 })
                 .collect();
-            let Some((&best, &(_, rate))) = known.iter().max_by(|left, right| left.1.0.total_cmp(&right.1.0)) else { continue };
+            let Some((&best, &(_, rate))) = known.iter().max_by(|left, right| left.1.0.total_cmp(&right.1.0))
+            else {
+                continue;
+            };
             let before = current.as_deref().and_then(|name| Some((name.to_owned(), known.get(name)?.1)));
             let overtakes = match (&current, &before) {
                 (None, _) => true,
@@ -96,10 +99,16 @@ pub fn selection(crossings: &[Crossing], cpu: Cpu) -> Result<Selection, LabError
     for class in Alignment::ALL {
         let mut thresholds = Vec::new();
         for crossing in crossings.iter().filter(|crossing| crossing.class == class).take(MOST) {
-            let lacks = || LabError::Plan(format!("a table cannot name '{}': it is no routine of haul-copy", crossing.routine));
+            let lacks = || {
+                LabError::Plan(format!(
+                    "a table cannot name '{}': it is no routine of haul-copy",
+                    crossing.routine
+                ))
+            };
             let routine = Routine::by_name(&crossing.routine).ok_or_else(lacks)?;
             // What is shorter than the shortest that was measured goes by that.
-            let from = if thresholds.is_empty() { 0 } else { usize::try_from(crossing.from).unwrap_or(usize::MAX) };
+            let from =
+                if thresholds.is_empty() { 0 } else { usize::try_from(crossing.from).unwrap_or(usize::MAX) };
             thresholds.push(Threshold { from, routine });
         }
         let ill = || LabError::Plan(format!("the class '{}' has no thresholds that ascend", class.name()));
@@ -145,7 +154,10 @@ fn rates(runs: &[Run]) -> Rates {
         else {
             continue;
         };
-        let rate = run.readings.iter().find(|reading| reading.metric == Metric::CopyRate && reading.scope == Scope::Run);
+        let rate = run
+            .readings
+            .iter()
+            .find(|reading| reading.metric == Metric::CopyRate && reading.scope == Scope::Run);
         if let Some(rate) = rate.and_then(|reading| reading.value) {
             let place = rates.entry((Alignment::of(src, dst), size as u64)).or_default();
             place.entry(routine.clone()).or_default().push(rate.as_f64());
@@ -197,7 +209,8 @@ mod tests {
             .flat_map(|class| sizes.map(|size| (class, size)))
             .flat_map(|(class, size)| {
                 let (bytes, words) = if size < at { (2e9, 1e9) } else { (1e9, 2e9) };
-                [samples(class, size, "bytes", bytes, spread), samples(class, size, "words", words, spread)].concat()
+                [samples(class, size, "bytes", bytes, spread), samples(class, size, "words", words, spread)]
+                    .concat()
             })
             .collect()
     }
@@ -208,13 +221,20 @@ mod tests {
         assert_eq!(found.len(), 2 * Alignment::ALL.len());
         let of_class: Vec<_> = found.iter().filter(|crossing| crossing.class == Alignment::Apart).collect();
         assert_eq!((of_class[0].routine.as_str(), of_class[0].from, of_class[0].after), ("bytes", 64, None));
-        assert_eq!((of_class[1].routine.as_str(), of_class[1].from, of_class[1].after), ("words", 256, Some(128)));
+        assert_eq!(
+            (of_class[1].routine.as_str(), of_class[1].from, of_class[1].after),
+            ("words", 256, Some(128))
+        );
         let table = selection(&found, Cpu::new("x", [1, 2, 3]).unwrap()).unwrap();
-        let names: Vec<_> = table.thresholds(Alignment::Same).iter().map(|of| (of.from, of.routine.name())).collect();
+        let names: Vec<_> =
+            table.thresholds(Alignment::Same).iter().map(|of| (of.from, of.routine.name())).collect();
         assert_eq!(names, [(0, "bytes"), (256, "words")]);
         let text = annotated(&table, &found);
         assert_eq!(Selection::parse(&text).unwrap(), table, "{text}");
-        assert!(text.contains("# overtakes between 128 and 256: words 2.0..2.0 GB/s, bytes 1.0..1.0 GB/s"), "{text}");
+        assert!(
+            text.contains("# overtakes between 128 and 256: words 2.0..2.0 GB/s, bytes 1.0..1.0 GB/s"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! version are used.
 
 use std::io::{self, Read as _};
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd as _, OwnedFd};
 
 use super::check;
 
@@ -30,13 +30,14 @@ const FORMAT: u64 = 1 | 2 | 8;
 /// `exclude_kernel | exclude_hv`, which are bits 5 and 6: what an ordinary user may count.
 const USER_ONLY: u64 = 1 << 5 | 1 << 6;
 
+/// `PERF_FLAG_FD_CLOEXEC`.
+const CLOSE_ON_EXEC: libc::c_ulong = 8;
+
 /// A counter of the calling thread on whatever CPU it runs, of `PERF_TYPE_HARDWARE`, in the group of `leader`.
 pub(crate) fn counter(config: u64, leader: Option<&OwnedFd>) -> io::Result<OwnedFd> {
     let attributes =
         Attributes { size: VER0, config, read_format: FORMAT, flags: USER_ONLY, ..Attributes::default() };
-    let group = leader.map_or(-1, |leader| leader.as_raw_fd());
-    /// `PERF_FLAG_FD_CLOEXEC`.
-    const CLOSE_ON_EXEC: libc::c_ulong = 8;
+    let group = leader.map_or(-1, AsRawFd::as_raw_fd);
     // SAFETY: the kernel reads `size` bytes of `attributes`, which outlives the call.
     let fd = unsafe {
         libc::syscall(libc::SYS_perf_event_open, &raw const attributes, 0, -1, group, CLOSE_ON_EXEC)
@@ -51,7 +52,8 @@ pub(crate) fn read_group<const N: usize>(leader: &OwnedFd) -> io::Result<(u64, u
     let mut bytes = [0; 64];
     let mut file = std::fs::File::from(leader.try_clone()?);
     let got = file.read(&mut bytes)?;
-    let mut words = bytes[..got].chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
+    let mut words =
+        bytes[..got].chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
     let mut next = || words.next().ok_or(io::ErrorKind::UnexpectedEof);
     let (count, enabled, running) = (next()?, next()?, next()?);
     if count != N as u64 {

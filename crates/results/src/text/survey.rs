@@ -4,11 +4,11 @@
 use haul_stats::estimate::{MedianInterval, Summary, median_interval};
 use haul_stats::{Metric, Scope};
 
+use super::Layout;
 use super::number::{NONE, Number, Scale, signed};
 use super::rows::{Row, keys, rows};
 use super::table::{Align, Column, Table};
 use super::wrap::paragraph;
-use super::Layout;
 use crate::record::Document;
 
 /// How sure an interval is to be.
@@ -32,7 +32,8 @@ pub(super) fn show(out: &mut String, document: &Document, layout: Layout) {
     let shown = |value: Option<f64>| value.map_or_else(|| NONE.to_owned(), |value| scale.show(value));
     table.values.push(column(&["rate", &scale.unit], medians.iter().map(|&median| shown(median)).collect()));
     let range = |interval: &Option<MedianInterval>| {
-        interval.map_or_else(|| NONE.to_owned(), |of| format!("{}..{}", scale.show(of.low), scale.show(of.high)))
+        interval
+            .map_or_else(|| NONE.to_owned(), |of| format!("{}..{}", scale.show(of.low), scale.show(of.high)))
     };
     table.values.push(column(&["95 %", &scale.unit], intervals.iter().map(range).collect()));
     table.values.push(column(&["to first", "%"], changes(&medians, &intervals)));

@@ -32,10 +32,10 @@ pub use arena::CacheState;
 pub use limits::{Ceilings, Level, LimitsSubject};
 pub use mover::{Does, Mover};
 
-use arena::{Arena, Timed};
 use super::{Sample, Subject, rates, thread_cpu};
 use crate::error::{Result, WorkloadError};
 use crate::spec::SpecError;
+use arena::{Arena, Timed};
 
 /// Bytes of a cache line: an offset is counted from one.
 pub const LINE: u64 = 64;
@@ -128,9 +128,13 @@ impl CopySpec {
             return bad(format!("--distance {distance}: it is (dst - src) modulo a page, 0 to {}", PAGE - 1));
         }
         if let Some(threads) = self.threads.iter().find(|&&threads| threads == 0 || threads > cpus) {
-            return bad(format!("--threads {threads}: each has a CPU of its own, and this process may use {cpus}: give 1 to {cpus}"));
+            return bad(format!(
+                "--threads {threads}: each has a CPU of its own, and this process may use {cpus}: give 1 to {cpus}"
+            ));
         }
-        if self.overlap.is_some() && (self.does != [Does::Copy] || self.caches != [CacheState::Hot] || self.shuffle) {
+        if self.overlap.is_some()
+            && (self.does != [Does::Copy] || self.caches != [CacheState::Hot] || self.shuffle)
+        {
             return bad("--overlap goes with copies of hot buffers only: leave out --cache, --shuffle, --then-read and --checksum".to_owned());
         }
         let mut points = Vec::new();
@@ -142,7 +146,16 @@ impl CopySpec {
                             for &pages in &self.pages {
                                 for &does in self.does.iter().filter(|does| mover.can(**does)) {
                                     for &threads in &self.threads {
-                                        points.push(self.point(mover, size, (src, dst), distance, cache, pages, does, threads));
+                                        points.push(self.point(
+                                            mover,
+                                            size,
+                                            (src, dst),
+                                            distance,
+                                            cache,
+                                            pages,
+                                            does,
+                                            threads,
+                                        ));
                                     }
                                 }
                             }
@@ -291,7 +304,10 @@ impl CopySubject {
     fn plausible(&self, point: &Point, sample: &Sample) -> Result<()> {
         let rate = sample.bytes.0 as f64 / sample.elapsed.as_secs_f64();
         let level = self.ceilings.level_of(point.cache, 2 * point.size as u64);
-        let Some(limit) = self.ceilings.read(level).map(|read| read * PLAUSIBLE * point.threads as f64) else { return Ok(()) };
+        let Some(limit) = self.ceilings.read(level).map(|read| read * PLAUSIBLE * point.threads as f64)
+        else {
+            return Ok(());
+        };
         if rate <= limit {
             return Ok(());
         }
@@ -319,17 +335,17 @@ impl Subject for CopySubject {
 
     fn prepare(&mut self, cell: usize) -> Result<()> {
         let point = self.points[cell];
-        let side = arena::side(&point, &self.ceilings)?;
+        let extent = arena::extent(&point, &self.ceilings)?;
         let arenas = self.arenas.entry(point.pages).or_default();
-        arenas.truncate(arenas.iter().position(|arena| arena.side() < side).unwrap_or(arenas.len()));
+        arenas.truncate(arenas.iter().position(|arena| arena.extent() < extent).unwrap_or(arenas.len()));
         while arenas.len() < point.threads {
             // As large as the largest cell of this kind of pages wants, so that it is made once.
             let most = self
                 .points
                 .iter()
                 .filter(|other| other.pages == point.pages && other.cache == point.cache)
-                .filter_map(|other| arena::side(other, &self.ceilings).ok())
-                .fold(side, usize::max);
+                .filter_map(|other| arena::extent(other, &self.ceilings).ok())
+                .fold(extent, usize::max);
             arenas.push(Arena::new(most, point.pages)?);
         }
         Ok(())
@@ -337,7 +353,7 @@ impl Subject for CopySubject {
 
     fn sample(&mut self, cell: usize, passes: u64) -> Result<Sample> {
         let point = self.points[cell];
-        let side = arena::side(&point, &self.ceilings)?;
+        let extent = arena::extent(&point, &self.ceilings)?;
         let (place, stamp) = (self.draw(), self.draw());
         let (src, dst) = point.offsets;
         let shift = match point.distance {
@@ -346,25 +362,40 @@ impl Subject for CopySubject {
         };
         self.distance = (shift + 4096 - src) % 4096;
         let nothing = || WorkloadError::Invalid("the memory of the cell was not prepared".to_owned());
-        let arenas = self.arenas.get_mut(&point.pages).filter(|arenas| arenas.len() >= point.threads).ok_or_else(nothing)?;
+        let arenas = self
+            .arenas
+            .get_mut(&point.pages)
+            .filter(|arenas| arenas.len() >= point.threads)
+            .ok_or_else(nothing)?;
         let sample = if point.threads == 1 {
-            let before = (thread_cpu(thread::current_tid()), self.counters.as_mut().ok().and_then(|count| count.read()));
-            let timed = arenas[0].run(&point, side, shift, stamp, passes)?;
-            let after = (thread_cpu(thread::current_tid()), self.counters.as_mut().ok().and_then(|count| count.read()));
+            let before = (
+                thread_cpu(thread::current_tid()),
+                self.counters.as_mut().ok().and_then(|count| count.read()),
+            );
+            let timed = arenas[0].run(&point, extent, shift, stamp, passes)?;
+            let after = (
+                thread_cpu(thread::current_tid()),
+                self.counters.as_mut().ok().and_then(|count| count.read()),
+            );
             // Where caches are made ready within a sample the thread did more than was timed.
             let alone = timed.alone;
-            let counted = after.1.zip(before.1).and_then(|(after, before)| after.since(before)).filter(|_| alone);
+            let counted =
+                after.1.zip(before.1).and_then(|(after, before)| after.since(before)).filter(|_| alone);
             Sample {
                 passes,
                 elapsed: timed.elapsed,
-                thread_cpu: after.0.zip(before.0).map(|(after, before)| after.saturating_sub(before)).filter(|_| alone),
+                thread_cpu: after
+                    .0
+                    .zip(before.0)
+                    .map(|(after, before)| after.saturating_sub(before))
+                    .filter(|_| alone),
                 bytes: ByteCount(timed.bytes),
                 calls: passes,
                 cycles: counted.map(|counted| counted.0),
                 instructions: counted.map(|counted| counted.1),
             }
         } else {
-            let (sample, common) = together(arenas, &self.cpus, &point, side, shift, stamp, passes)?;
+            let (sample, common) = together(arenas, &self.cpus, &point, extent, shift, stamp, passes)?;
             self.common = self.common.min(common);
             sample
         };
@@ -383,9 +414,15 @@ impl Subject for CopySubject {
     fn readings(&self, cell: usize, sample: &Sample) -> Vec<Reading> {
         let point = &self.points[cell];
         let mut readings = rates(sample);
-        readings.push(Reading::count(Metric::CopyDistance, Scope::Run, self.distance as u64, "addresses of the sample"));
+        readings.push(Reading::count(
+            Metric::CopyDistance,
+            Scope::Run,
+            self.distance as u64,
+            "addresses of the sample",
+        ));
         let level = self.ceilings.level_of(point.cache, 2 * point.size as u64);
-        let ceiling = self.ceilings.copy(level).filter(|_| point.threads == 1 && matches!(point.does, Does::Copy));
+        let ceiling =
+            self.ceilings.copy(level).filter(|_| point.threads == 1 && matches!(point.does, Does::Copy));
         if let Some(ceiling) = ceiling {
             let rate = sample.bytes.0 as f64 / sample.elapsed.as_secs_f64();
             let source = format!("the fastest copy in {level}, before the survey");
@@ -410,7 +447,7 @@ impl Subject for CopySubject {
             })
             .collect();
         let mut effective = json!({
-            "routines": names.iter().map(|mover| mover.identity()).collect::<Vec<_>>(),
+            "routines": names.iter().map(Mover::identity).collect::<Vec<_>>(),
             "ceilings": self.ceilings.as_json(),
             "cpu_model": haul_host::processor::model().map(|model| json!({
                 "vendor": model.vendor, "numbers": model.numbers, "flags": model.flags,
@@ -441,7 +478,7 @@ fn together(
     arenas: &mut [Arena],
     cpus: &[u32],
     point: &Point,
-    side: usize,
+    extent: usize,
     shift: usize,
     stamp: u64,
     passes: u64,
@@ -456,14 +493,16 @@ fn together(
                 let (start, done) = (&start, &done);
                 scope.spawn(move || {
                     let pinned = thread::pin_current(&std::iter::once(cpu).collect());
-                    let warm = arena.run(point, side, shift, stamp, 1);
+                    let warm = arena.run(point, extent, shift, stamp, 1);
                     start.wait();
                     let before = thread_cpu(thread::current_tid());
-                    let timed = arena.run(point, side, shift, stamp ^ 1, passes);
-                    let used = thread_cpu(thread::current_tid()).zip(before).map(|(after, before)| after.saturating_sub(before));
+                    let timed = arena.run(point, extent, shift, stamp ^ 1, passes);
+                    let used = thread_cpu(thread::current_tid())
+                        .zip(before)
+                        .map(|(after, before)| after.saturating_sub(before));
                     done.fetch_add(1, Ordering::Relaxed);
                     while done.load(Ordering::Relaxed) < point.threads && timed.is_ok() {
-                        arena.load(point, side, shift);
+                        arena.load(point, extent, shift);
                     }
                     pinned?;
                     warm?;
@@ -482,9 +521,12 @@ fn together(
     let longest = all.iter().map(|(timed, _)| timed.end.since(timed.begin)).max().unwrap_or_default();
     let window = end.since(begin);
     let common = window.as_secs_f64() / longest.as_secs_f64().max(1e-9);
-    let rate: f64 = all.iter().map(|(timed, _)| timed.bytes as f64 / timed.elapsed.as_secs_f64().max(1e-9)).sum();
+    let rate: f64 =
+        all.iter().map(|(timed, _)| timed.bytes as f64 / timed.elapsed.as_secs_f64().max(1e-9)).sum();
     // Of one thread on the average: the time of a call is a thread's.
-    let calls: f64 = all.iter().map(|(timed, _)| passes as f64 / timed.elapsed.as_secs_f64().max(1e-9)).sum::<f64>() / all.len() as f64;
+    let calls: f64 =
+        all.iter().map(|(timed, _)| passes as f64 / timed.elapsed.as_secs_f64().max(1e-9)).sum::<f64>()
+            / all.len() as f64;
     if common < 0.5 {
         return Err(WorkloadError::Invalid(format!(
             "the windows of {} threads have {:.0} % in common: other programs took their CPUs",
@@ -492,9 +534,19 @@ fn together(
             common * 100.0
         )));
     }
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count of bytes, or calls, of a moment")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a count of bytes, or calls, of a moment"
+    )]
     let over = |rate: f64| (rate * window.as_secs_f64()).round() as u64;
-    let sample = Sample { passes, elapsed: window, bytes: ByteCount(over(rate)), calls: over(calls).max(1), ..Sample::default() };
+    let sample = Sample {
+        passes,
+        elapsed: window,
+        bytes: ByteCount(over(rate)),
+        calls: over(calls).max(1),
+        ..Sample::default()
+    };
     Ok((sample, common))
 }
 

@@ -63,7 +63,9 @@ impl FromStr for CacheState {
 
     fn from_str(text: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|state| state.to_string() == text).ok_or_else(|| {
-            WorkloadError::Spec(SpecError::Local(format!("--cache '{text}': give hot, l2, llc, cold or flushed")))
+            WorkloadError::Spec(SpecError::Local(format!(
+                "--cache '{text}': give hot, l2, llc, cold or flushed"
+            )))
         })
     }
 }
@@ -87,18 +89,23 @@ fn stride(size: usize) -> usize {
 }
 
 /// How many bytes of source, and of destination, a cell needs.
-pub(super) fn side(point: &Point, ceilings: &Ceilings) -> Result<usize> {
+pub(super) fn extent(point: &Point, ceilings: &Ceilings) -> Result<usize> {
     let one = stride(point.size);
     let size = |level| ceilings.size(level).map(|size| usize::try_from(size).unwrap_or(usize::MAX));
     let refuse = |why: String| {
-        Err(WorkloadError::Invalid(format!("{} bytes cannot be copied in the state '{}': {why}", point.size, point.cache)))
+        Err(WorkloadError::Invalid(format!(
+            "{} bytes cannot be copied in the state '{}': {why}",
+            point.size, point.cache
+        )))
     };
-    let within = |level: Level, side: usize| {
-        if one <= side {
-            return Ok(side);
+    let within = |level: Level, extent: usize| {
+        if one <= extent {
+            return Ok(extent);
         }
-        let most = ByteCount(side as u64);
-        refuse(format!("source and destination may have {most} each to be in {level}: give a smaller --size, or another --cache"))
+        let most = ByteCount(extent as u64);
+        refuse(format!(
+            "source and destination may have {most} each to be in {level}: give a smaller --size, or another --cache"
+        ))
     };
     let unknown = "this host does not say how large its caches are: use --cache hot or flushed".to_owned();
     match point.cache {
@@ -139,21 +146,21 @@ pub(super) struct Timed {
 pub(super) struct Arena {
     src: Pages,
     dst: Pages,
-    side: usize,
+    extent: usize,
     /// The ring walked last: its stride and order, and where it stands.
     ring: (usize, Vec<u32>, usize),
     lengths: (usize, Vec<usize>),
 }
 
 impl Arena {
-    pub(super) fn new(side: usize, pages: Option<PageKind>) -> Result<Self> {
-        let length = ByteCount((side + SLACK) as u64);
+    pub(super) fn new(extent: usize, pages: Option<PageKind>) -> Result<Self> {
+        let length = ByteCount((extent + SLACK) as u64);
         let (src, dst) = (Pages::new(length, pages)?, Pages::new(length, pages)?);
-        Ok(Self { src, dst, side, ring: (0, Vec::new(), 0), lengths: (0, Vec::new()) })
+        Ok(Self { src, dst, extent, ring: (0, Vec::new(), 0), lengths: (0, Vec::new()) })
     }
 
-    pub(super) fn side(&self) -> usize {
-        self.side
+    pub(super) fn extent(&self) -> usize {
+        self.extent
     }
 
     pub(super) fn got(&self) -> String {
@@ -161,9 +168,9 @@ impl Arena {
     }
 
     /// Where the next place begins.
-    fn next(&mut self, side: usize, size: usize) -> usize {
+    fn next(&mut self, extent: usize, size: usize) -> usize {
         let stride = stride(size);
-        let count = (side / stride).max(1);
+        let count = (extent / stride).max(1);
         let (known, order, at) = &mut self.ring;
         if (*known, order.len()) != (stride, count) {
             *known = stride;
@@ -182,7 +189,11 @@ impl Arena {
         if self.lengths.0 != size {
             let draw = |at: usize| {
                 let part = (mix(at as u64) >> 11) as f64 / (1_u64 << 53) as f64;
-                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 1 and size")]
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "between 1 and size"
+                )]
                 let length = (size as f64).powf(part) as usize;
                 length.clamp(1, size)
             };
@@ -197,7 +208,14 @@ impl Arena {
     }
 
     /// `passes` copies, with the caches as asked for. What arrives is looked at.
-    pub(super) fn run(&mut self, point: &Point, side: usize, shift: usize, stamp: u64, passes: u64) -> Result<Timed> {
+    pub(super) fn run(
+        &mut self,
+        point: &Point,
+        extent: usize,
+        shift: usize,
+        stamp: u64,
+        passes: u64,
+    ) -> Result<Timed> {
         let (size, src, mover, does) = (point.size, point.offsets.0, point.mover, point.does);
         if let Some(by) = point.overlap {
             return self.overlapping(point, by, passes);
@@ -229,27 +247,31 @@ impl Arena {
         }
         match point.cache {
             CacheState::L2 | CacheState::Llc => {
-                touch::read(&self.src.bytes()[..side]);
-                touch::read(&self.dst.bytes()[..side]);
+                touch::read(&self.src.bytes()[..extent]);
+                touch::read(&self.dst.bytes()[..extent]);
             }
             CacheState::Flushed => {
                 if !touch::flush(&[]) {
-                    return Err(WorkloadError::Invalid("this CPU has no instruction to flush a cache: use --cache cold".to_owned()));
+                    return Err(WorkloadError::Invalid(
+                        "this CPU has no instruction to flush a cache: use --cache cold".to_owned(),
+                    ));
                 }
             }
             CacheState::Hot | CacheState::Cold => {}
         }
-        let batch = if point.cache == CacheState::Flushed { (side / stride(size)).max(1) as u64 } else { passes };
-        let (began, mut elapsed, mut bytes, mut left) = (clock::now(), Duration::ZERO, 0, passes);
+        let batch =
+            if point.cache == CacheState::Flushed { (extent / stride(size)).max(1) as u64 } else { passes };
+        let (first, mut elapsed, mut bytes, mut left) = (clock::now(), Duration::ZERO, 0, passes);
         let mut last = 0;
         while left > 0 {
             let now = left.min(batch);
             if point.cache == CacheState::Flushed {
-                let _ = touch::flush(&self.src.bytes()[..side + SLACK]) && touch::flush(&self.dst.bytes()[..side + SLACK]);
+                let _ = touch::flush(&self.src.bytes()[..extent + SLACK])
+                    && touch::flush(&self.dst.bytes()[..extent + SLACK]);
             }
             let begin = clock::now();
             for pass in 0..now {
-                last = self.next(side, size);
+                last = self.next(extent, size);
                 let length = if point.shuffle { self.length(size, pass) } else { size };
                 let (to, from) = self.ends(last, length, src, shift);
                 mover.once(does, to, from);
@@ -258,28 +280,45 @@ impl Arena {
             elapsed += clock::now().since(begin);
             left -= now;
         }
-        let timed = Timed { begin: began, end: clock::now(), elapsed, bytes, alone: point.cache != CacheState::Flushed };
+        let timed = Timed {
+            begin: first,
+            end: clock::now(),
+            elapsed,
+            bytes,
+            alone: point.cache != CacheState::Flushed,
+        };
         self.arrived(timed, point, last, shift)
     }
 
     /// Keeps copying, so that others are not alone; not timed.
-    pub(super) fn load(&mut self, point: &Point, side: usize, shift: usize) {
-        let at = self.next(side, point.size);
+    pub(super) fn load(&mut self, point: &Point, extent: usize, shift: usize) {
+        let at = self.next(extent, point.size);
         let (to, from) = self.ends(at, point.size, point.offsets.0, shift);
         point.mover.once(point.does, to, from);
     }
 
     fn overlapping(&mut self, point: &Point, by: i64, passes: u64) -> Result<Timed> {
         let Mover::Routine(routine) = point.mover else {
-            return Err(WorkloadError::Invalid(format!("{} promises nothing where the ends overlap", point.mover.name())));
+            return Err(WorkloadError::Invalid(format!(
+                "{} promises nothing where the ends overlap",
+                point.mover.name()
+            )));
         };
         let up = usize::try_from(by.unsigned_abs()).unwrap_or(usize::MAX);
-        let (from, to) = if by < 0 { (point.offsets.0 + up, point.offsets.0) } else { (point.offsets.0, point.offsets.0 + up) };
+        let (from, to) = if by < 0 {
+            (point.offsets.0 + up, point.offsets.0)
+        } else {
+            (point.offsets.0, point.offsets.0 + up)
+        };
         let buffer = self.src.bytes_mut();
         let done = routine.repeat_within(buffer, from, to, point.size, 1);
         let begin = clock::now();
         if !(done && routine.repeat_within(buffer, from, to, point.size, passes)) {
-            return Err(WorkloadError::Invalid(format!("{} does not promise to move {} bytes by {by}", routine.name(), point.size)));
+            return Err(WorkloadError::Invalid(format!(
+                "{} does not promise to move {} bytes by {by}",
+                routine.name(),
+                point.size
+            )));
         }
         Ok(Timed::of(begin, passes * point.size as u64))
     }
@@ -301,7 +340,11 @@ impl Arena {
         if point.does == Does::Sum || point.shuffle || ends(to) == ends(from) {
             return Ok(timed);
         }
-        Err(WorkloadError::Invalid(format!("{} did not copy what it was timed for ({} bytes)", point.mover.name(), point.size)))
+        Err(WorkloadError::Invalid(format!(
+            "{} did not copy what it was timed for ({} bytes)",
+            point.mover.name(),
+            point.size
+        )))
     }
 
     /// One copy, of which every byte is looked at, and those around it.
@@ -323,7 +366,10 @@ impl Arena {
         if to == from && around(self) == before {
             return Ok(());
         }
-        Err(WorkloadError::Invalid(format!("{} copied {size} bytes wrongly: its samples are void", point.mover.name())))
+        Err(WorkloadError::Invalid(format!(
+            "{} copied {size} bytes wrongly: its samples are void",
+            point.mover.name()
+        )))
     }
 }
 

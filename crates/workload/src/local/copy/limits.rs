@@ -95,7 +95,11 @@ impl Ceilings {
             let (level, action) = subject.kinds[cell];
             rates.push((level, action, best));
         }
-        Ok(Self { sizes: subject.sizes, rates, copies: subject.copies.iter().map(|(level, routine)| (*level, routine.name())).collect() })
+        Ok(Self {
+            sizes: subject.sizes,
+            rates,
+            copies: subject.copies.iter().map(|(level, routine)| (*level, routine.name())).collect(),
+        })
     }
 
     /// Only the sizes of the caches, without a rate: nothing is implausible then.
@@ -129,9 +133,11 @@ impl Ceilings {
             CacheState::L2 => Level::L2,
             CacheState::Llc => Level::Llc,
             CacheState::Cold | CacheState::Flushed => Level::Dram,
-            CacheState::Hot => {
-                self.sizes.iter().find(|(_, size)| footprint <= *size).map_or(Level::Dram, |(level, _)| *level)
-            }
+            CacheState::Hot => self
+                .sizes
+                .iter()
+                .find(|(_, size)| footprint <= *size)
+                .map_or(Level::Dram, |(level, _)| *level),
         }
     }
 
@@ -186,8 +192,10 @@ impl LimitsSubject {
             dst: Pages::new(ByteCount(1), None)?,
             sizes,
         };
-        let levels: Vec<Level> =
-            Level::ALL.into_iter().filter(|&level| level == Level::Dram || subject.sizes.iter().any(|(of, _)| *of == level)).collect();
+        let levels: Vec<Level> = Level::ALL
+            .into_iter()
+            .filter(|&level| level == Level::Dram || subject.sizes.iter().any(|(of, _)| *of == level))
+            .collect();
         let most = levels.iter().map(|&level| subject.footprint(level)).max().unwrap_or(LEAST_DRAM);
         // A copy has half of it at either end; what reads or writes has both halves, one after the other.
         subject.src = Pages::new(ByteCount(most / 2), None)?;
@@ -197,7 +205,10 @@ impl LimitsSubject {
             subject.copies.push((level, routine));
             for action in ACTIONS {
                 let text = |text: &str| CellValue::Text(text.to_owned());
-                subject.cells.push(Cell::from([("level".to_owned(), text(&level.to_string())), ("does".to_owned(), text(action))]));
+                subject.cells.push(Cell::from([
+                    ("level".to_owned(), text(&level.to_string())),
+                    ("does".to_owned(), text(action)),
+                ]));
                 subject.kinds.push((level, action));
             }
         }
@@ -221,7 +232,9 @@ impl LimitsSubject {
         let passes = ((1 << 20) / half.max(1)).max(1) as u64;
         let mut best = (Duration::MAX, Routine::best());
         // Byte and word loops are no ceiling anywhere, and slow enough to be felt here.
-        for routine in Routine::all().filter(|routine| !routine.name().starts_with(['i', 'w']) && routine.name() != "bytes") {
+        for routine in Routine::all()
+            .filter(|routine| !routine.name().starts_with(['i', 'w']) && routine.name() != "bytes")
+        {
             let (to, from) = (&mut self.dst.bytes_mut()[..half], &self.src.bytes()[..half]);
             if level != Level::Dram {
                 routine.repeat(to, from, 1);
@@ -254,7 +267,11 @@ impl Subject for LimitsSubject {
     fn sample(&mut self, cell: usize, passes: u64) -> Result<Sample> {
         let (level, action) = self.kinds[cell];
         let half = usize::try_from(self.footprint(level) / 2).unwrap_or(0);
-        let routine = self.copies.iter().find(|(of, _)| *of == level).map_or_else(Routine::best, |(_, routine)| *routine);
+        let routine = self
+            .copies
+            .iter()
+            .find(|(of, _)| *of == level)
+            .map_or_else(Routine::best, |(_, routine)| *routine);
         let (to, from) = (&mut self.dst.bytes_mut()[..half], &mut self.src.bytes_mut()[..half]);
         let mut once = |times| {
             for _ in 0..times {
@@ -326,14 +343,20 @@ mod tests {
     fn the_last_of_three_levels_is_the_last_level_and_two_have_none() {
         let three = sizes(&[cache(1, 48 << 10), cache(2, 2 << 20), cache(3, 260 << 20)]);
         assert_eq!(three, [(Level::L1, 48 << 10), (Level::L2, 2 << 20), (Level::Llc, 260 << 20)]);
-        assert_eq!(sizes(&[cache(1, 32 << 10), cache(2, 1 << 20)]), [(Level::L1, 32 << 10), (Level::L2, 1 << 20)]);
+        assert_eq!(
+            sizes(&[cache(1, 32 << 10), cache(2, 1 << 20)]),
+            [(Level::L1, 32 << 10), (Level::L2, 1 << 20)]
+        );
         assert_eq!(sizes(&[]), []);
     }
 
     #[test]
     fn a_copy_is_where_both_of_its_ends_fit() {
-        let ceilings = Ceilings { sizes: sizes(&[cache(1, 48 << 10), cache(2, 2 << 20)]), ..Ceilings::default() };
-        for (footprint, level) in [(1, Level::L1), (48 << 10, Level::L1), ((48 << 10) + 1, Level::L2), (3 << 20, Level::Dram)] {
+        let ceilings =
+            Ceilings { sizes: sizes(&[cache(1, 48 << 10), cache(2, 2 << 20)]), ..Ceilings::default() };
+        for (footprint, level) in
+            [(1, Level::L1), (48 << 10, Level::L1), ((48 << 10) + 1, Level::L2), (3 << 20, Level::Dram)]
+        {
             assert_eq!(ceilings.level_of(CacheState::Hot, footprint), level, "{footprint}");
         }
         assert_eq!(ceilings.level_of(CacheState::Flushed, 1), Level::Dram);

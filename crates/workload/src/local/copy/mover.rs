@@ -123,12 +123,16 @@ impl Mover {
     pub(super) fn once(&self, does: Does, dst: &mut [u8], src: &[u8]) {
         let (dst, src) = (std::hint::black_box(dst), std::hint::black_box(src));
         match (self, does) {
-            (Self::Sum(sum), Does::Sum) => drop(std::hint::black_box(sum.sum(src))),
+            (Self::Sum(sum), Does::Sum) => {
+                std::hint::black_box(sum.sum(src));
+            }
             (Self::Sum(sum), Does::CopySum) => {
                 Routine::best().copy_slice(dst, src);
-                drop(std::hint::black_box(sum.sum(dst)));
+                std::hint::black_box(sum.sum(dst));
             }
-            (Self::Sum(sum), _) => drop(std::hint::black_box(sum.copy(dst, src))),
+            (Self::Sum(sum), _) => {
+                std::hint::black_box(sum.copy(dst, src));
+            }
             (Self::Routine(routine), _) => routine.repeat(dst, src, 1),
             (Self::Peer(peer), _) => peer.repeat(dst, src, 1),
             (Self::Selected(selection), _) => selection.copy_slice(dst, src),
@@ -141,7 +145,8 @@ impl Mover {
     /// What code it is: what ran, not what was asked for.
     pub(super) fn identity(&self) -> Json {
         /// What a hash covers, said where it stands.
-        const HASHED: &str = "FNV-1a of the bytes of the symbol in the file; a jump out of it counts with its distance";
+        const HASHED: &str =
+            "FNV-1a of the bytes of the symbol in the file; a jump out of it counts with its distance";
         let (kind, address, summary) = match self {
             Self::Routine(routine) => (routine.isa_name(), routine.address(), routine.summary()),
             Self::Peer(peer) => ("peer", peer.address(), peer.summary()),
