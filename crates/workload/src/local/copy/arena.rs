@@ -167,22 +167,28 @@ impl Arena {
         self.src.got().to_string()
     }
 
-    /// Where the next place begins.
-    fn next(&mut self, extent: usize, size: usize) -> usize {
+    /// Makes the ring of such places, unless it is the one walked last. Not to be timed.
+    fn ring_of(&mut self, extent: usize, size: usize) {
         let stride = stride(size);
         let count = (extent / stride).max(1);
         let (known, order, at) = &mut self.ring;
-        if (*known, order.len()) != (stride, count) {
-            *known = stride;
-            *order = (0..u32::try_from(count).unwrap_or(u32::MAX)).collect();
-            // Fisher and Yates, by a fixed seed: the order matters, which one does not.
-            for from in (1..order.len()).rev() {
-                order.swap(from, usize::try_from(mix(from as u64)).unwrap_or(0) % (from + 1));
-            }
-            *at = 0;
+        if (*known, order.len()) == (stride, count) {
+            return;
         }
-        *at = (*at + 1) % order.len();
-        order[*at] as usize * stride
+        (*known, *at) = (stride, 0);
+        *order = (0..u32::try_from(count).unwrap_or(u32::MAX)).collect();
+        // Fisher and Yates, by a fixed seed: the order matters, which one does not.
+        for from in (1..order.len()).rev() {
+            order.swap(from, usize::try_from(mix(from as u64)).unwrap_or(0) % (from + 1));
+        }
+    }
+
+    /// Where the next place of the ring begins.
+    #[inline]
+    fn next(&mut self) -> usize {
+        let (stride, order, at) = &mut self.ring;
+        *at = if *at + 1 < order.len() { *at + 1 } else { 0 };
+        order.get(*at).map_or(0, |&place| place as usize * *stride)
     }
 
     fn length(&mut self, size: usize, pass: u64) -> usize {
@@ -245,6 +251,9 @@ impl Arena {
             };
             return self.arrived(timed, point, 0, shift);
         }
+        self.ring_of(extent, size);
+        // Draws the lengths, where there are any.
+        let _ = self.length(size, 0);
         match point.cache {
             CacheState::L2 | CacheState::Llc => {
                 touch::read(&self.src.bytes()[..extent]);
@@ -271,7 +280,7 @@ impl Arena {
             }
             let begin = clock::now();
             for pass in 0..now {
-                last = self.next(extent, size);
+                last = self.next();
                 let length = if point.shuffle { self.length(size, pass) } else { size };
                 let (to, from) = self.ends(last, length, src, shift);
                 mover.once(does, to, from);
@@ -292,7 +301,8 @@ impl Arena {
 
     /// Keeps copying, so that others are not alone; not timed.
     pub(super) fn load(&mut self, point: &Point, extent: usize, shift: usize) {
-        let at = self.next(extent, point.size);
+        self.ring_of(extent, point.size);
+        let at = self.next();
         let (to, from) = self.ends(at, point.size, point.offsets.0, shift);
         point.mover.once(point.does, to, from);
     }

@@ -117,9 +117,17 @@ impl Ceilings {
         self.rates.iter().find(|(of, what, _)| *of == level && *what == action).map(|(_, _, rate)| *rate)
     }
 
-    /// The highest rate of reading.
-    pub(super) fn read(&self, level: Level) -> Option<f64> {
-        self.rate(level, "read")
+    /// What nothing in a level can be faster than: the highest rate of anything in it, and reading in the level before, since
+    /// a part of what is walked may still be there.
+    pub(super) fn most(&self, level: Level) -> Option<f64> {
+        let before = match level {
+            Level::L1 | Level::L2 => Level::L1,
+            Level::Llc => Level::L2,
+            Level::Dram => Level::Llc,
+        };
+        let of = self.rates.iter().filter(|(of, _, _)| *of == level).map(|(_, _, rate)| *rate);
+        let most = of.chain(self.rate(before, "read")).fold(0.0, f64::max);
+        (most > 0.0).then_some(most)
     }
 
     /// The highest rate of copying.
