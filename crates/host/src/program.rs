@@ -50,7 +50,7 @@ fn place(line: &str, address: u64) -> Option<(&str, u64)> {
     let hex = |text| u64::from_str_radix(text, 16).ok();
     let (low, high, offset) = (hex(low)?, hex(high)?, hex(words.nth(1)?)?);
     let path = words.nth(2)?.trim_start();
-    ((low..high).contains(&address) && path.starts_with('/')).then_some((path, address - low + offset))
+    ((low..high).contains(&address) && path.starts_with('/')).then(|| (path, address - low + offset))
 }
 
 /// Eight bytes at most, little-endian: every ELF here is of the machine it runs on.

@@ -233,12 +233,11 @@ fn threads_copy_at_once_and_their_rates_add_up() {
     let mut subject =
         subject(&CopySpec { sizes: vec![1 << 16], threads: vec![cpus], ..spec("best") }).expect("fits");
     subject.prepare(0).expect("prepare");
-    // On a busy machine the windows may not meet; that is said, and a later try meets.
-    let sample = (0..20).find_map(|_| subject.sample(0, 2000).ok()).expect("one of twenty");
+    let sample = subject.sample(0, 2000).expect("sample");
     assert!(sample.bytes.0 > 0 && sample.calls > 0);
     if cpus > 1 {
         assert!(
-            subject.effective()["common_window"].as_f64().is_some_and(|common| common > 0.0 && common <= 1.0)
+            subject.effective()["common_window"].as_f64().is_some_and(|common| (0.0..=1.0).contains(&common))
         );
     }
 }
