@@ -56,7 +56,7 @@ fn what_is_asked_for_wrongly_is_a_usage_error_that_names_the_option() {
         (&["--routine", "nosuch"], "there is no routine 'nosuch'"),
         (&["--cache", "l9"], "--cache 'l9'"),
         (&["--pages", "3k"], "4k, 2m or 1g"),
-        (&["--overlap", "64"], "--overlap -64"),
+        (&["--overlap", "64", "--size", "4K"], "--overlap -64"),
         (&["--selection", "/nonexistent", "--routine", "auto"], "/nonexistent"),
         (&["--selection", "/dev/null"], "--routine auto"),
         (&["--selection", "/dev/null", "--routine", "auto"], "haul-copy selection 1"),
