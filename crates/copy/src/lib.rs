@@ -21,8 +21,10 @@ mod mapped;
 #[cfg(feature = "signal")]
 mod peer;
 mod routine;
+pub mod selection;
 #[cfg(feature = "signal")]
 mod signal;
+pub mod touch;
 
 #[cfg(feature = "signal")]
 pub use error::Error;
@@ -31,6 +33,7 @@ pub use mapped::MappedFile;
 #[cfg(feature = "signal")]
 pub use peer::Peer;
 pub use routine::{Isa, Known, Overlap, Routine, known};
+pub use selection::Selection;
 #[cfg(feature = "signal")]
 pub use signal::{Handler, Thread};
 

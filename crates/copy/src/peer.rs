@@ -3,6 +3,8 @@
 use core::ffi::c_void;
 use core::fmt;
 
+use crate::routine::Opaque as _;
+
 type Run = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
 
 struct Entry {
@@ -58,6 +60,28 @@ impl Peer {
     pub unsafe fn copy(self, dst: *mut u8, src: *const u8, len: usize) {
         // SAFETY: the caller's.
         unsafe { (self.0.run)(dst.cast(), src.cast(), len) };
+    }
+}
+
+impl Peer {
+    /// Copies `src` to `dst` `times` times, as [`crate::Routine::repeat`].
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ.
+    pub fn repeat(self, dst: &mut [u8], src: &[u8], times: u64) {
+        assert!(dst.len() == src.len(), "a copy from {} bytes to {}", src.len(), dst.len());
+        let (to, from, len) = (dst.as_mut_ptr(), src.as_ptr(), src.len());
+        for _ in 0..times {
+            // SAFETY: both are slices of that length, and one of them is exclusive, so that they do not overlap.
+            unsafe { self.copy(to.opaque(), from.opaque(), len.opaque()) };
+        }
+    }
+
+    /// Where its code begins: the variant that the C library chose, in a library that chooses when it is loaded.
+    #[must_use]
+    pub fn address(self) -> *const () {
+        self.0.run as *const ()
     }
 }
 

@@ -198,6 +198,62 @@ impl Routine {
         debug_assert_eq!(left, 0, "{}: memory that was said to be valid faulted", self.name());
     }
 
+    /// Copies `src` to `dst`.
+    ///
+    /// # Panics
+    ///
+    /// If the lengths differ; and if memory of the slices faulted (a mapped file was cut short) and the fault was caught: use
+    /// [`Routine::try_copy`] where that may be.
+    #[inline]
+    pub fn copy_slice(self, dst: &mut [u8], src: &[u8]) {
+        assert!(dst.len() == src.len(), "a copy from {} bytes to {}", src.len(), dst.len());
+        // SAFETY: both are slices of that length, and one of them is exclusive, so that they do not overlap.
+        let left = unsafe { self.try_copy(dst.as_mut_ptr(), src.as_ptr(), src.len()) };
+        assert!(left == 0, "the memory of a slice to copy faulted: copy what may fault with try_copy");
+    }
+
+    /// Copies `src` to `dst` again and again, `times` times, for those who measure it: the compiler knows neither addresses nor
+    /// length, so that it can neither leave a copy out nor make a special one.
+    ///
+    /// # Panics
+    ///
+    /// As [`Routine::copy_slice`].
+    pub fn repeat(self, dst: &mut [u8], src: &[u8], times: u64) {
+        assert!(dst.len() == src.len(), "a copy from {} bytes to {}", src.len(), dst.len());
+        let (to, from, len) = (dst.as_mut_ptr(), src.as_ptr(), src.len());
+        let mut left = 0;
+        for _ in 0..times {
+            // SAFETY: both are slices of that length, and one of them is exclusive, so that they do not overlap.
+            left |= unsafe { self.try_copy(opaque(to), opaque(from), opaque(len)) };
+        }
+        assert!(left == 0, "the memory of a slice to copy faulted: copy what may fault with try_copy");
+    }
+
+    /// Moves `len` bytes of `buffer` from `from` to `to`, again and again, `times` times, as [`Routine::repeat`]. False, and
+    /// nothing is moved, where the two places share bytes in a way that [`Routine::overlap`] does not allow.
+    ///
+    /// # Panics
+    ///
+    /// If the places are not in the buffer, and as [`Routine::copy_slice`].
+    #[must_use]
+    pub fn repeat_within(self, buffer: &mut [u8], from: usize, to: usize, len: usize, times: u64) -> bool {
+        let inside = |at: usize| buffer.len().checked_sub(at).is_some_and(|rest| len <= rest);
+        assert!(inside(from) && inside(to), "{len} bytes from {from} to {to} of {}", buffer.len());
+        let apart = from.abs_diff(to) >= len;
+        if !apart && (self.overlap() == Overlap::Apart || to > from) {
+            return false;
+        }
+        let start = buffer.as_mut_ptr();
+        let (src, dst) = (start.wrapping_add(from).cast_const(), start.wrapping_add(to));
+        let mut left = 0;
+        for _ in 0..times {
+            // SAFETY: both are in the buffer, which is exclusive, and overlap only as the routine allows.
+            left |= unsafe { self.try_copy(opaque(dst), opaque(src), opaque(len)) };
+        }
+        assert!(left == 0, "the memory of a slice to copy faulted: copy what may fault with try_copy");
+        true
+    }
+
     /// Copies `len` bytes and returns how many at the end were *not* copied: 0, or what is left from the byte that
     /// faulted.
     ///
@@ -232,6 +288,36 @@ impl Routine {
         }
         left
     }
+}
+
+/// The same value, and the compiler can't know. `black_box` would store and load it, which a copy of 256 bytes feels.
+pub(crate) trait Opaque: Copy {
+    #[must_use]
+    fn opaque(self) -> Self;
+}
+
+macro_rules! opaque {
+    ($($of:ty)+) => {$(
+        impl Opaque for $of {
+            #[inline]
+            #[cfg_attr(miri, expect(unused_mut, reason = "there is no assembly"))]
+            fn opaque(self) -> Self {
+                let mut value = self;
+                #[cfg(not(miri))]
+                // SAFETY: no instruction at all.
+                unsafe {
+                    core::arch::asm!("/* {0} */", inout(reg) value, options(nostack, preserves_flags));
+                }
+                value
+            }
+        }
+    )+};
+}
+
+opaque!(usize *const u8 *mut u8);
+
+fn opaque<T: Opaque>(value: T) -> T {
+    value.opaque()
 }
 
 impl PartialEq for Routine {

@@ -12,8 +12,10 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use haul_stats::units;
 
+mod copy;
 mod workload;
 
+pub(crate) use copy::Copy;
 pub(crate) use workload::{CommonOptions, ExchangeOptions, StreamOptions};
 
 const EXAMPLES: &str = "\
@@ -46,6 +48,8 @@ pub(crate) enum Command {
     Rr(Box<Exchange>),
     /// Measure connections: connect, request, response and close, again and again
     Crr(Box<Exchange>),
+    /// Measure copy and checksum routines: sizes, alignments, cache states, and what this machine can do
+    Copy(Box<Copy>),
     /// Compare arms: does a setting, or an option, make it better or worse?
     Ab(Box<Ab>),
     /// Show the fingerprint: what of this host, and of the other end, decides results
@@ -85,6 +89,7 @@ impl Command {
             | Self::Rr(_)
             | Self::Crr(_)
             | Self::Ab(_)
+            | Self::Copy(_)
             | Self::Completions { .. }
             | Self::Man { .. } => false,
         }

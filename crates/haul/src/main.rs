@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod copy;
 mod host;
 mod key;
 mod measure;
@@ -55,6 +56,7 @@ fn run(command: &Command) -> Result<ExitCode> {
         Command::Stream(args) => measure::stream(args),
         Command::Rr(args) => measure::exchange(Workload::Rr, args),
         Command::Crr(args) => measure::exchange(Workload::Crr, args),
+        Command::Copy(args) => copy::copy(args),
         Command::Ab(args) => measure::ab(args),
         Command::Env(args) => host::env(args),
         Command::Settings { action } => host::settings(action),
@@ -98,6 +100,8 @@ fn usage(error: &clap::Error) -> ExitCode {
         Some("env") => Kind::Env,
         Some("rr") => Kind::Rr,
         Some("crr") => Kind::Crr,
+        Some("read") => Kind::Read,
+        Some("copy") => Kind::Copy,
         _ => Kind::Stream,
     };
     let text = error.render().to_string();

@@ -328,7 +328,8 @@ fn watcher(
                 screen.line(line);
             }
         }
-        Event::Restoring => {}
+        // Of surveys, which are watched by their own.
+        Event::Calibrating { .. } | Event::Restoring => {}
     }
 }
 

@@ -1,6 +1,8 @@
 //! The only crate of haul that touches this Linux host.
 //!
-//! What is here: sockets and their kernel facts ([`socket`]), clocks and threads ([`clock`], [`thread`]), network
+//! What is here: sockets and their kernel facts ([`socket`]), clocks and threads ([`clock`], [`thread`]), hardware
+//! counters ([`counters`]), memory by the kind of its pages ([`memory`]), caches and the CPU's model ([`processor`]), the code of
+//! this program ([`program`]), network
 //! namespaces and links made through netlink ([`netns`], [`link`], [`veth_lab`]), what the host says about itself
 //! ([`probe`]), the features of a NIC ([`ethtool`]), and the settings haul can change and puts back ([`settings`],
 //! [`journal`]). Callers get safe functions with one error type,
@@ -11,14 +13,18 @@
 #![deny(unsafe_code)]
 
 pub mod clock;
+pub mod counters;
 pub mod error;
 pub mod ethtool;
 pub mod journal;
 pub mod link;
+pub mod memory;
 mod netlink;
 pub mod netns;
 pub mod privilege;
 pub mod probe;
+pub mod processor;
+pub mod program;
 pub mod settings;
 pub mod signal;
 pub mod socket;

@@ -13,12 +13,13 @@ mod memory;
 mod net;
 mod notice;
 mod ns;
+mod perf;
 mod sched;
 
 pub(crate) use batch::{Arrived, Batch, receive_message};
 pub(crate) use file::{memory_file, pipe_size, sendfile, splice_from, splice_to};
 pub(crate) use mapped::{Taken, Window, page_size};
-pub(crate) use memory::Mapping;
+pub(crate) use memory::{HugeTable, Mapping};
 pub(crate) use net::{
     EpollEvent, buffer_locks, driver_info, epoll_change, epoll_create, epoll_wait, int_option, memory_info,
     recv, send, set_option, set_option_bytes, tcp_info,
@@ -27,6 +28,7 @@ pub(crate) use notice::{next_error, wait_for};
 pub(crate) use ns::{
     NamespaceKind, effective_ids, enter, keep_without, leave, netns_cookie, open_files, set_open_files,
 };
+pub(crate) use perf::{counter, read_group};
 pub(crate) use sched::{
     accept_nudges, affinity, block_signals, clock_of_thread, current_cpu, current_thread, monotonic, nudge,
     pin, set_timer_slack, sleep_until,

@@ -93,6 +93,11 @@ pub fn cpu_time(thread: Tid) -> Result<ThreadTime> {
     Ok(ThreadTime { total, user: user_hz(user), system: user_hz(system) })
 }
 
+/// All the CPU time of a living thread of this process, without its split: one system call.
+pub fn cpu_clock(thread: Tid) -> Result<Duration> {
+    sys::clock_of_thread(thread.0).named("read the CPU time of", || format!("thread {thread}"))
+}
+
 /// utime and stime of a `stat` file (`proc_pid_stat(5)`). The name before them may contain anything, also `) R 1`.
 fn split_of(stat: &str) -> Option<(u64, u64)> {
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace().skip(11);

@@ -88,6 +88,14 @@ pub enum LabError {
     /// Settings could not be put back.
     #[error("settings could not be put back: {0}; run 'haul settings restore' on that host")]
     Restore(String),
+    /// None of the cells of a survey can be measured.
+    #[error("{text}")]
+    NoCell {
+        /// Why the last one could not.
+        text: String,
+        /// The exit code of that.
+        exit: u8,
+    },
     /// Runs failed in a way that another try does not mend.
     #[error("gave up after {count} failed run{} in a row: {last}", if *.count == 1 { "" } else { "s" })]
     GaveUp {
@@ -122,7 +130,7 @@ impl LabError {
             Self::Setup { .. } | Self::Host(_) | Self::Restore(_) => 1,
             Self::InArm { source, .. } => source.exit(),
             Self::Workload(error) => error.exit(),
-            Self::GaveUp { exit, .. } => *exit,
+            Self::GaveUp { exit, .. } | Self::NoCell { exit, .. } => *exit,
         }
     }
 

@@ -3,7 +3,8 @@
 //! From the bottom up: [`sweep`], [`option`] and [`arm`] read what the user wrote; [`plan`] settles every run and its
 //! order before anything is touched; [`topology`] makes the place (a lab of two namespaces, a server in this process, or
 //! another host); [`rig`] is the seam between deciding and touching; [`runner`] drives a plan over a rig, keeps every run
-//! with how it ended, and puts everything back; [`record`] makes the document of it. [`demo`] is one plan, ready-made.
+//! with how it ended, and puts everything back; [`survey`] does without other ends and settings, and samples the cells of this
+//! host; [`record`] makes the document of it. [`demo`] is one plan, ready-made.
 //!
 //! The runner is the product's claim to truth, so its failure paths are its main part: see the head of [`runner`].
 #![forbid(unsafe_code)]
@@ -17,7 +18,9 @@ pub mod plan;
 pub mod record;
 pub mod rig;
 pub mod runner;
+pub mod survey;
 pub mod sweep;
+pub mod thresholds;
 pub mod topology;
 pub mod verdicts;
 

@@ -48,6 +48,17 @@ pub enum Event<'a> {
         /// The arm.
         arm: Option<&'a str>,
     },
+    /// A cell of a survey is tried, to find how many passes a sample takes.
+    Calibrating {
+        /// Its number, from 1.
+        number: usize,
+        /// How many there are.
+        of: usize,
+        /// The cell.
+        cell: &'a Cell,
+        /// Time left for everything.
+        left: Duration,
+    },
     /// A run begins.
     Begins {
         /// Its number, from 1.
@@ -532,6 +543,13 @@ fn differences(before: &Environment, after: &Environment) -> BTreeMap<String, (S
         }
     }
     found
+}
+
+/// The changes from one description to another in a sentence, apart from what only counts up; `None` where there is none.
+pub(crate) fn told_changes(before: &Environment, after: &Environment) -> Option<String> {
+    let changes: Vec<String> =
+        moved(before, after).into_iter().map(|(key, change)| format!("{key}: {change}")).collect();
+    (!changes.is_empty()).then(|| list(&changes))
 }
 
 /// Every change, as text.

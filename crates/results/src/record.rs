@@ -40,6 +40,10 @@ pub enum Kind {
     Demo,
     /// A fingerprint alone.
     Env,
+    /// A survey of reads of a cached file, a pipe or a socket.
+    Read,
+    /// A survey of copy routines.
+    Copy,
 }
 
 /// How a document or a run ended.
@@ -136,7 +140,7 @@ pub struct Run {
     pub index: u32,
     /// The arm, in a comparison.
     pub arm: Option<String>,
-    /// The block, in a comparison: one run of every arm, adjacent in time.
+    /// The block, in a comparison: one run of every arm, adjacent in time. In a survey the round: one sample of every cell.
     pub block: Option<u32>,
     /// The cell of a sweep.
     pub cell: Cell,

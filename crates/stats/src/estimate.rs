@@ -178,6 +178,84 @@ pub fn autocorrelation(values: &[f64]) -> Option<f64> {
     (n > 2.0 && normal_below(-z) <= DOUBT_LEVEL).then_some(coefficient)
 }
 
+/// The median of a set of runs, and where that of all such runs lies.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MedianInterval {
+    /// Middle value, or the mean of the middle two.
+    pub median: f64,
+    /// Lower end: one of the runs.
+    pub low: f64,
+    /// Upper end: one of the runs.
+    pub high: f64,
+    /// The confidence reached, at least what was asked for: only some can be had, because the ends are runs.
+    pub confidence: f64,
+}
+
+impl MedianInterval {
+    /// Whether no value lies in both: only then are two medians told apart.
+    #[must_use]
+    pub fn is_apart_from(&self, other: &Self) -> bool {
+        self.high < other.low || other.high < self.low
+    }
+}
+
+/// An interval for the median that assumes nothing of how the runs are distributed, but that they are alike and independent;
+/// `None` where there are too few for that confidence (6 give 96.9 %).
+///
+/// Each run lies below the median with probability ½, so the k-th smallest lies above it with that of fewer than k heads
+/// in n throws (the sign test turned round; David & Nagaraja, *Order Statistics*, 2003, §7.1). The k-th smallest and the
+/// k-th largest are its ends, k being the largest that keeps the confidence.
+#[must_use]
+pub fn median_interval(values: &[f64], confidence: f64) -> Option<MedianInterval> {
+    let n = values.len();
+    let throws = n as f64;
+    let ways = |k: f64| libm::lgamma(throws + 1.0) - libm::lgamma(k + 1.0) - libm::lgamma(throws - k + 1.0);
+    let exactly = |k: usize| (ways(k as f64) - throws * std::f64::consts::LN_2).exp();
+    let (mut rank, mut outside, mut reached) = (0, 0.0, 0.0);
+    for next in 1..=n / 2 {
+        outside += 2.0 * exactly(next - 1);
+        if 1.0 - outside < confidence {
+            break;
+        }
+        (rank, reached) = (next, 1.0 - outside);
+    }
+    let sorted = sorted(values);
+    let low = *sorted.get(rank.checked_sub(1)?)?;
+    let high = *sorted.get(n - rank)?;
+    Some(MedianInterval { median: median_of_sorted(&sorted), low, high, confidence: reached })
+}
+
+/// Spearman's rank correlation of two readings of the same things: 1 where both put them into one order, −1 where into
+/// opposite ones; `None` where there is no order (fewer than two, or all alike), or the two are not of one length.
+///
+/// Ties have the mean of their ranks. (Spearman, *The proof and measurement of association between two things*, 1904.)
+#[must_use]
+pub fn spearman(first: &[f64], second: &[f64]) -> Option<f64> {
+    if first.len() != second.len() {
+        return None;
+    }
+    let (first, second) = (ranks(first), ranks(second));
+    // Both sets of ranks have the same mean.
+    let mean = (first.len() as f64 + 1.0) / 2.0;
+    let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - mean) * (b - mean)).sum::<f64>();
+    let spread = (product(&first, &first) * product(&second, &second)).sqrt();
+    (spread > 0.0).then(|| (product(&first, &second) / spread).clamp(-1.0, 1.0))
+}
+
+/// The rank of each value from 1, the mean of theirs where some are equal.
+fn ranks(values: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_unstable_by(|&a, &b| values[a].total_cmp(&values[b]));
+    let mut ranks = vec![0.0; values.len()];
+    let mut before = 0;
+    for tied in order.chunk_by(|&a, &b| values[a].total_cmp(&values[b]).is_eq()) {
+        let rank = before as f64 + (tied.len() as f64 + 1.0) / 2.0;
+        tied.iter().for_each(|&at| ranks[at] = rank);
+        before += tied.len();
+    }
+    ranks
+}
+
 /// The probability that a standard normal variable is at most `z`.
 pub(crate) fn normal_below(z: f64) -> f64 {
     0.5 * libm::erfc(-z / std::f64::consts::SQRT_2)
@@ -288,6 +366,47 @@ mod tests {
     }
 
     #[test]
+    fn the_median_lies_between_runs_as_often_as_said() {
+        // Tables of the sign test: Conover, Practical Nonparametric Statistics, 1999, A3.
+        let runs = |n: u32| (1..=n).map(f64::from).collect::<Vec<_>>();
+        for n in 0..6 {
+            assert_eq!(median_interval(&runs(n), 0.95), None, "{n} runs cannot say so much");
+        }
+        for (n, low, high, reached) in
+            [(6, 1.0, 6.0, 0.96875), (9, 2.0, 8.0, 0.9609), (15, 4.0, 12.0, 0.9648), (25, 8.0, 18.0, 0.9567)]
+        {
+            let interval = median_interval(&runs(n), 0.95).unwrap();
+            assert_eq!((interval.low, interval.high), (low, high), "{n}");
+            assert_eq!(interval.median, (f64::from(n) + 1.0) / 2.0);
+            assert!((interval.confidence - reached).abs() < 1e-4, "{n}: {}", interval.confidence);
+        }
+        let many = median_interval(&runs(10_000), 0.95).unwrap();
+        assert!((many.low - 4902.0).abs() <= 1.0 && (many.confidence - 0.95).abs() < 0.002, "{many:?}");
+        assert!(median_interval(&runs(9), 0.95).unwrap().is_apart_from(
+            &median_interval(&runs(9).iter().map(|run| run + 7.0).collect::<Vec<_>>(), 0.95).unwrap()
+        ));
+        assert!(!median_interval(&runs(9), 0.95).unwrap().is_apart_from(
+            &median_interval(&runs(9).iter().map(|run| run + 6.0).collect::<Vec<_>>(), 0.95).unwrap()
+        ));
+    }
+
+    #[test]
+    fn two_orders_agree_from_wholly_to_not_at_all() {
+        let close = |found: Option<f64>, wanted: f64| (found.unwrap() - wanted).abs() < 1e-12;
+        let order = [1.0, 2.0, 3.0, 4.0, 5.0];
+        assert!(close(spearman(&order, &order.map(f64::exp)), 1.0), "only the order counts");
+        assert!(close(spearman(&order, &order.map(|value| -value)), -1.0));
+        assert!(close(spearman(&order, &[2.0, 1.0, 4.0, 3.0, 5.0]), 0.8));
+        // Ranks 1.5 1.5 3 4 against 1 2 3 4: 4.5 / sqrt(4.5 × 5).
+        assert!(close(spearman(&[7.0, 7.0, 8.0, 9.0], &[1.0, 2.0, 3.0, 4.0]), 4.5 / 22.5f64.sqrt()));
+        for (first, second) in
+            [(&[][..], &[][..]), (&[1.0], &[1.0]), (&[2.0, 2.0], &[1.0, 3.0]), (&[1.0], &[1.0, 2.0])]
+        {
+            assert_eq!(spearman(first, second), None, "{first:?} {second:?}");
+        }
+    }
+
+    #[test]
     fn the_normal_distribution_has_its_table_values() {
         for (z, below) in [(0.0, 0.5), (-1.959_963_984_540_054, 0.025), (1.644_853_626_951_472, 0.95)] {
             assert!((normal_below(z) - below).abs() < 1e-14, "{z}");
@@ -307,6 +426,30 @@ mod tests {
             prop_assert_eq!(autocorrelation(&scaled), autocorrelation(&runs));
             let groups = |runs: &[f64]| two_modes(runs).map(|modes| (modes.n_low, modes.n_high));
             prop_assert_eq!(groups(&scaled), groups(&runs));
+        }
+
+        #[test]
+        fn a_median_lies_within_its_interval_and_that_within_the_runs(
+            runs in proptest::collection::vec(-1e9f64..1e9, 0..60), confidence in 0.5f64..1.0,
+        ) {
+            if let Some(found) = median_interval(&runs, confidence) {
+                let summary = Summary::of(&runs).unwrap();
+                prop_assert_eq!(found.median, summary.median);
+                prop_assert!(summary.min <= found.low && found.low <= found.median);
+                prop_assert!(found.median <= found.high && found.high <= summary.max);
+                prop_assert!(found.confidence >= confidence && found.confidence < 1.0);
+            }
+        }
+
+        #[test]
+        fn rank_correlation_is_symmetric_and_bounded(
+            pairs in proptest::collection::vec((-5i32..5, -5i32..5), 0..30),
+        ) {
+            let (first, second): (Vec<f64>, Vec<f64>) =
+                pairs.into_iter().map(|(a, b)| (f64::from(a), f64::from(b))).unzip();
+            let there = spearman(&first, &second);
+            prop_assert_eq!(there, spearman(&second, &first));
+            prop_assert!(there.is_none_or(|rho| (-1.0..=1.0).contains(&rho)));
         }
 
         #[test]

@@ -251,6 +251,35 @@ metrics! {
     ReceiveMapped = "receive_mapped", "%", Higher,
         "With --recv-with zerocopy: share of the bytes received in the window whose pages were mapped and not copied. Only \
          payload that fills whole pages can be: an MTU of 4148 and a NIC that splits headers, or a sender on the same host.";
+    /// Time of one walk through what is read.
+    ReadTime = "read_time", "s", Lower,
+        "Time of one read-through: every byte of the working set once, block by block. Of a sample of many passes it is the \
+         mean.";
+    /// Bytes copied in a second.
+    CopyRate = "copy_rate", "B/s", Higher,
+        "Bytes copied, each counted once, divided by the time from the first to the last of them; where the copy stores past \
+         the caches, until the stores are done. Shown in GB/s, which are 10^9 bytes a second.";
+    /// Time of one call.
+    CopyTime = "copy_time", "ns/call", Lower,
+        "Time of one call: of a copy routine, or of the system call that moves a block. The mean of the calls of a sample.";
+    /// CPU time for each KiB copied.
+    CopyCpu = "copy_cpu", "ns/KiB", Lower,
+        "CPU time of the measuring thread for each KiB copied, in user mode and in the kernel. Without irq time accounting it \
+         includes interrupts that hit the thread.";
+    /// CPU cycles for each byte copied.
+    CyclesPerByte = "cycles_per_byte", "cycles/B", Lower,
+        "CPU cycles of the measuring thread for each byte copied, from the CPU's own counter: independent of the clock rate.";
+    /// Instructions for each byte copied.
+    InstructionsPerByte = "instructions_per_byte", "instructions/B", Neither,
+        "Instructions the measuring thread completed for each byte copied, from the CPU's own counter.";
+    /// Rate as a share of what the machine can do.
+    CeilingShare = "ceiling_share", "%", Neither,
+        "copy_rate as a share of the highest rate this machine reached in the same memory (cache level or DRAM), measured \
+         just before.";
+    /// Where the destination of a copy lies.
+    CopyDistance = "copy_distance", "B", Neither,
+        "Address of the destination less that of the source, modulo a page of 4 KiB. Drawn anew for each sample unless --distance \
+         says it, because some CPUs are slow where the two share it.";
     /// What the tool itself could reach.
     ToolCeiling = "tool_ceiling", "bit/s", Neither,
         "Rate of haul's own send loop with this message size into a null sink: results above 80 % of it are limited by the tool.";

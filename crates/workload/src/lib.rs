@@ -15,6 +15,7 @@ mod engine;
 pub mod error;
 pub mod exchange;
 mod legs;
+pub mod local;
 pub mod mode;
 mod pace;
 mod protocol;

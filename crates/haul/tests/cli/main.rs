@@ -4,6 +4,7 @@
 //! none touches the machine or another test. They need root, and iproute2 and iperf3 where they say so, and fail by name
 //! where one is missing.
 
+mod copies;
 mod documents;
 mod faults;
 mod peers;

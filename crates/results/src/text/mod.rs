@@ -18,6 +18,7 @@ mod moved;
 mod number;
 mod rows;
 mod single;
+mod survey;
 mod table;
 mod wrap;
 
@@ -122,8 +123,9 @@ pub fn document(document: &Document, layout: impl Into<Layout>) -> String {
         Kind::Stream | Kind::Rr | Kind::Crr => cells::show(&mut out, document, layout),
         Kind::Ab | Kind::Demo => compare::show(&mut out, document, layout),
         Kind::Env => explain::environment(&mut out, &document.environment, layout),
+        Kind::Read | Kind::Copy => survey::show(&mut out, document, layout),
     }
-    if document.kind != Kind::Env {
+    if !matches!(document.kind, Kind::Env | Kind::Read | Kind::Copy) {
         force::show(&mut out, document, layout);
     }
     left_out(&mut out, document, layout);
@@ -166,6 +168,8 @@ fn kind_name(kind: Kind) -> &'static str {
         Kind::Ab => "ab",
         Kind::Demo => "demo",
         Kind::Env => "env",
+        Kind::Read => "read",
+        Kind::Copy => "copy",
     }
 }
 

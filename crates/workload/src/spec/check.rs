@@ -14,6 +14,9 @@ use crate::mode::{RecvWith, SendWith};
 /// A specification that cannot be run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
+    /// Something of a survey on this host: what, and the remedy.
+    #[error("{0}")]
+    Local(String),
     /// No flow, or more than one end can hold.
     #[error("{0} flows: give 1 to {MAX_FLOWS}")]
     Flows(u32),

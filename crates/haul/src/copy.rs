@@ -1,0 +1,254 @@
+//! `haul copy`: from arguments to a survey of copy routines, of the machine's limits, or of thresholds.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use haul_copy::Selection;
+use haul_copy::selection::Alignment;
+use haul_host::memory::PageKind;
+use haul_host::signal::Stop;
+use haul_host::thread;
+use haul_lab::record::Start;
+use haul_lab::runner::{Event, Measured};
+use haul_lab::survey::{self, Survey, ThisHost};
+use haul_lab::sweep::{self, Suffix};
+use haul_lab::{LabError, plan, thresholds};
+use haul_results::record::{Kind, Status};
+use haul_results::text;
+use haul_workload::local::Subject;
+use haul_workload::local::copy::{self, Ceilings, CopySpec, CopySubject, Does, LimitsSubject, Mover};
+use serde_json::json;
+
+use crate::cli::{Copy, Format, Output};
+use crate::measure::{command, failure_of, print, write};
+use crate::screen::Screen;
+use crate::tape::Tape;
+
+/// `haul copy`.
+pub(crate) fn copy(args: &Copy) -> Result<ExitCode> {
+    let (start, began) = (Start::now(), Instant::now());
+    match measured(args) {
+        Ok((measured, table)) => {
+            let failed = measured.status != Status::Complete;
+            let document = start.document(Kind::Copy, command(), measured);
+            match table {
+                // The table is what a file wants; what else there is to know is in its comments and in the JSON.
+                Some(table) if args.output.format == Format::Text && !failed => {
+                    print(&table).context("cannot write the table to standard output")?;
+                    Ok(ExitCode::SUCCESS)
+                }
+                _ => write(&document, &args.output),
+            }
+        }
+        Err(error) => {
+            let document = start.failed(Kind::Copy, command(), began.elapsed(), failure_of(&error));
+            write(&document, &args.output)
+        }
+    }
+}
+
+fn measured(args: &Copy) -> Result<(Measured, Option<String>)> {
+    let allowed = thread::affinity_of_current()?;
+    let cpu = args.pin.or(allowed.cpus().last().copied()).unwrap_or(0);
+    let seed = args.seed.unwrap_or_else(plan::seed);
+    let spec = if args.limits { CopySpec::default() } else { spec(args, seed)? };
+    // What is asked for wrongly says so before anything is measured.
+    if !args.limits {
+        drop(CopySubject::counting(
+            &spec,
+            &allowed,
+            Some(cpu),
+            Ceilings::sizes_only(cpu),
+            Err(String::new()),
+        )?);
+    }
+    let survey = rules(args, seed);
+    let stop = Stop::install()?;
+    thread::pin_current(&std::iter::once(cpu).collect())?;
+    if args.limits {
+        let mut subject = LimitsSubject::new(cpu)?;
+        return Ok((run(&survey, &mut subject, &stop, &args.output)?, None));
+    }
+    let ceilings = Ceilings::measure(cpu)?;
+    let mut subject = CopySubject::new(&spec, &allowed, Some(cpu), ceilings)?;
+    let mut measured = run(&survey, &mut subject, &stop, &args.output)?;
+    if !args.thresholds || measured.status != Status::Complete {
+        return Ok((measured, None));
+    }
+    let crossings = thresholds::crossings(&measured.runs)?;
+    let here =
+        copy::this_cpu().context("this CPU has no name in /proc/cpuinfo that a selection could have")?;
+    let table = thresholds::annotated(&thresholds::selection(&crossings, here)?, &crossings);
+    measured.options.effective["selection"] = json!(table);
+    Ok((measured, Some(table)))
+}
+
+/// Runs a survey, and shows how far it is.
+fn run(survey: &Survey, subject: &mut dyn Subject, stop: &Stop, output: &Output) -> Result<Measured> {
+    let showing = Screen::start(!output.quiet).context("cannot start the thread that shows progress")?;
+    let screen = showing.screen();
+    let mut tape = match output.format {
+        Format::Jsonl => Some(Tape::start().context("cannot start the thread that writes events")?),
+        Format::Text | Format::Json => None,
+    };
+    let mut watch = |event: &Event<'_>| {
+        match event {
+            Event::Calibrating { number, of, cell, left } => {
+                screen.progress(
+                    0,
+                    0,
+                    format!("cell {number} of {of}: {}", text::cell_name(cell)),
+                    Some(*left),
+                );
+            }
+            Event::Begins { number, of, cell, left, .. } => {
+                screen.progress(*number as u64 - 1, *of as u64, text::cell_name(cell), Some(*left));
+            }
+            _ => {}
+        }
+        if let Some(tape) = &mut tape {
+            tape.event(event);
+        }
+    };
+    Ok(survey::run(survey, subject, &mut ThisHost, stop, &mut watch))
+}
+
+fn rules(args: &Copy, seed: u64) -> Survey {
+    let (rounds, sample, budget) = if args.quick {
+        (6, Duration::from_micros(300), Duration::from_secs(7))
+    } else if args.thorough {
+        (25, Duration::from_millis(5), Duration::from_mins(20))
+    } else {
+        (9, Duration::from_millis(1), Duration::from_secs(50))
+    };
+    let requested = json!({
+        "routine": args.routine, "size": args.size, "src_offset": args.src_offset, "dst_offset": args.dst_offset,
+        "distance": args.distance, "overlap": args.overlap, "cache": args.cache, "pages": args.pages,
+        "then_read": args.then_read, "checksum": args.checksum, "threads": args.threads, "shuffle": args.shuffle,
+        "selection": args.selection, "limits": args.limits, "thresholds": args.thresholds, "seed": seed,
+        "quick": args.quick, "thorough": args.thorough, "rounds": args.rounds, "pin": args.pin,
+    });
+    Survey { rounds: args.rounds.unwrap_or(rounds), sample, budget, seed, pin: args.pin, requested }
+}
+
+/// The values of an option with a list.
+fn list(name: &str, given: Option<&str>, default: &str) -> Result<Vec<u64>, LabError> {
+    sweep::parse(given.unwrap_or(default), Suffix::Binary).map_err(|error| match error {
+        LabError::Sweep { text, why } => LabError::Sweep { text: format!("--{name} {text}"), why },
+        other => other,
+    })
+}
+
+fn spec(args: &Copy, seed: u64) -> Result<CopySpec> {
+    let sizes = match (args.quick, args.thresholds) {
+        (true, true) => "64..1M*4",
+        (true, false) => "64..4M*16",
+        (false, true) => "64..8M*2",
+        (false, false) => "64..64M*4",
+    };
+    let (src, dst) = (
+        list("src-offset", args.src_offset.as_deref(), "0,1")?,
+        list("dst-offset", args.dst_offset.as_deref(), "0,1")?,
+    );
+    let mut offsets: Vec<(u64, u64)> =
+        src.iter().flat_map(|&src| dst.iter().map(move |&dst| (src, dst))).collect();
+    let distances = match &args.distance {
+        // Sixty-four are enough to see a page, and a step of one would be a sweep of hours.
+        Some(text) => {
+            offsets = list("src-offset", args.src_offset.as_deref(), "0")?
+                .into_iter()
+                .map(|src| (src, 0))
+                .collect();
+            let all = list("distance", Some(text), "")?;
+            let step = if text.contains("..") && all.len() > 64 { 64 } else { 1 };
+            all.into_iter().step_by(step).map(Some).collect()
+        }
+        None => vec![None],
+    };
+    if args.overlap.is_some() {
+        offsets = vec![(0, 0)];
+    }
+    if args.thresholds {
+        let examples = Alignment::ALL.into_iter().map(Alignment::example);
+        offsets = examples.map(|(src, dst)| (src as u64, dst as u64)).collect();
+    }
+    let caches: Result<Vec<_>, _> =
+        args.cache.as_deref().unwrap_or("hot").split(',').map(|text| text.trim().parse()).collect();
+    let pages = args.pages.as_deref().map_or(Ok(vec![None]), |text| {
+        text.split(',').map(|kind| kind.trim().parse::<PageKind>().map(Some)).collect::<Result<Vec<_>, _>>()
+    });
+    let threads = list("threads", args.threads.as_deref(), "1")?;
+    let does = match (args.checksum, args.then_read) {
+        (true, _) => vec![Does::Sum, Does::CopySum, Does::Fused],
+        (false, true) => vec![Does::Copy, Does::CopyRead],
+        (false, false) => vec![Does::Copy],
+    };
+    Ok(CopySpec {
+        movers: movers(args)?,
+        sizes: list("size", args.size.as_deref(), sizes)?,
+        offsets,
+        distances,
+        overlap: args.overlap,
+        caches: caches?,
+        pages: pages.map_err(|error| usage(error.to_string()))?,
+        does,
+        threads: threads.into_iter().map(|threads| usize::try_from(threads).unwrap_or(usize::MAX)).collect(),
+        shuffle: args.shuffle,
+        seed,
+    })
+}
+
+fn usage(why: String) -> LabError {
+    LabError::Plan(why)
+}
+
+fn movers(args: &Copy) -> Result<Vec<Mover>> {
+    let default =
+        if args.thresholds || args.checksum || args.overlap.is_some() { "all" } else { "best,libc" };
+    let names = args.routine.as_deref().unwrap_or(default);
+    let mut movers: Vec<Mover> = Vec::new();
+    for name in names.split(',').map(str::trim) {
+        let found: Vec<Mover> = match (name, args.checksum) {
+            ("all", true) => Mover::all_sums().collect(),
+            (_, true) => vec![Mover::sum(name)?],
+            // A table names routines, not what chooses among them; nor can it name what is not haul-copy's.
+            ("all", false) if args.thresholds => Mover::all()
+                .filter(|mover| matches!(mover, Mover::Routine(_)) && !mover.name().starts_with("auto"))
+                .filter(|mover| !["bytes", "int32", "int32-all", "int32-aligned"].contains(&mover.name()))
+                .collect(),
+            ("all", false) => Mover::all().collect(),
+            ("auto", false) => match &args.selection {
+                Some(_) => vec![selected(args)?],
+                None => vec![Mover::best()],
+            },
+            (_, false) => vec![name.parse()?],
+        };
+        for mover in found {
+            if !movers.contains(&mover) {
+                movers.push(mover);
+            }
+        }
+    }
+    if args.selection.is_some() && !movers.iter().any(|mover| matches!(mover, Mover::Selected(_))) {
+        return Err(usage(
+            "--selection is for --routine auto: name it, as in --routine auto,best".to_owned(),
+        )
+        .into());
+    }
+    Ok(movers)
+}
+
+fn selected(args: &Copy) -> Result<Mover> {
+    let Some(path) = &args.selection else { return Ok(Mover::best()) };
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| usage(format!("cannot read the selection {}: {error}", path.display())))?;
+    let table = Selection::parse(&text).map_err(|error| {
+        usage(format!(
+            "cannot use the selection {}: {error}; haul copy --thresholds prints one",
+            path.display()
+        ))
+    })?;
+    copy::fits_here(&table)?;
+    Ok(Mover::selected(table))
+}

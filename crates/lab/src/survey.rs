@@ -1,0 +1,433 @@
+//! A survey: every cell of a sweep sampled again and again on this host, in rounds, so that what differs is the cell.
+//!
+//! ```text
+//!   pin ─ clock step ─ fingerprint
+//!   every cell once:  prepare ─ sample, with more passes until it is long enough ─ verify      calibration, and warm-up
+//!   every round:      a new random order of the cells;  prepare ─ sample ─ a run of the record
+//!   every cell once:  verify                            what differs voids all samples of the cell
+//!   fingerprint       a change nobody asked for is a doubt
+//! ```
+//!
+//! A machine drifts (clock rates, neighbours, a hypervisor), and a sweep that walks its axis in order makes the drift look like
+//! an effect of the axis. Here each round has every cell once, so drift meets all of them alike. Samples are short, tens of
+//! times a scheduler's tick at most, and their median leaves out those that were disturbed; nothing is sampled again because
+//! of what came out.
+//!
+//! It knows neither what is measured ([`Subject`]) nor a real clock ([`Bench`]), so its promises are tested without either.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use haul_host::signal::Stop;
+use haul_host::{clock, thread};
+use haul_results::record::{Environment, Facts, Failure, Options, Run, Status};
+use haul_stats::{Doubt, DoubtId, MonoNanos, schedule};
+use haul_workload::local::{Sample, Subject};
+use serde_json::{Value as Json, json};
+
+use crate::error::LabError;
+use crate::runner::{Event, Measured, Observer, told_changes};
+
+/// The fewest steps of the clock a sample may take: its length is then known to a thousandth.
+pub const FEWEST_STEPS: u32 = 1_000;
+
+/// Rounds made even where the time is up: the fewest of which a median has an interval at 95 %.
+pub const FEWEST_ROUNDS: u32 = 6;
+
+/// The most samples of one survey.
+pub const MOST_SAMPLES: usize = 200_000;
+
+/// After how many failures in a row a cell is left alone, as the runner does with an arm.
+const GIVE_UP_AFTER: u32 = 3;
+
+/// How often the clock is read to find its step. Its reads differ by more than a step now and then, never by less.
+const CLOCK_READS: u32 = 20_000;
+
+/// More passes than a sample can need: one of a nanosecond would take twenty minutes.
+const MOST_PASSES: u64 = 1 << 40;
+
+/// How a survey is made.
+#[derive(Debug, Clone)]
+pub struct Survey {
+    /// Samples of each cell.
+    pub rounds: u32,
+    /// How long a sample is to take at least.
+    pub sample: Duration,
+    /// When no further round is begun; [`FEWEST_ROUNDS`] are made all the same, where so many were asked for.
+    pub budget: Duration,
+    /// What the order of the cells follows from.
+    pub seed: u64,
+    /// The CPU to measure on; the last allowed one where none is given.
+    pub pin: Option<u32>,
+    /// What was asked for, as the record has it.
+    pub requested: Json,
+}
+
+/// The host a survey is made on, as far as the survey itself touches it.
+pub trait Bench {
+    /// Monotonic time.
+    fn now(&self) -> MonoNanos;
+
+    /// Binds this thread to one CPU, the last allowed one where none is wanted, and returns the one it is bound to.
+    fn pin(&mut self, wanted: Option<u32>) -> Result<u32, LabError>;
+
+    /// Describes the host as it is now.
+    fn facts(&mut self) -> Result<Facts, LabError>;
+}
+
+/// This host.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ThisHost;
+
+impl Bench for ThisHost {
+    fn now(&self) -> MonoNanos {
+        clock::now()
+    }
+
+    fn pin(&mut self, wanted: Option<u32>) -> Result<u32, LabError> {
+        let allowed = thread::affinity_of_current()?;
+        let last = allowed.cpus().last().copied();
+        let cpu = wanted.or(last).unwrap_or(0);
+        thread::pin_current(&std::iter::once(cpu).collect())?;
+        Ok(thread::current_cpu()?)
+    }
+
+    fn facts(&mut self) -> Result<Facts, LabError> {
+        crate::live::own_facts()
+    }
+}
+
+/// Makes the survey. Always returns what there is.
+pub fn run(
+    survey: &Survey,
+    subject: &mut dyn Subject,
+    bench: &mut dyn Bench,
+    stop: &Stop,
+    observer: &mut dyn Observer,
+) -> Measured {
+    let started = bench.now();
+    let cells = subject.cells().len();
+    let mut course = Course {
+        survey,
+        started,
+        cells: vec![State::default(); cells],
+        runs: Vec::new(),
+        doubts: Vec::new(),
+        environment: Environment::default(),
+        rounds: 0,
+        cpu: None,
+        step: Duration::ZERO,
+        wanted: survey.sample,
+    };
+    let outcome = course.drive(subject, bench, stop, observer);
+    let (runs, mut doubts) = (std::mem::take(&mut course.runs), std::mem::take(&mut course.doubts));
+    let (status, failure) = match outcome {
+        Ok(End::Done) => (Status::Complete, None),
+        Ok(End::Interrupted) => {
+            let complete = runs.iter().filter(|run| run.status == Status::Complete).count();
+            let text =
+                format!("stopped by its user after {complete} samples of {}", cells * survey.rounds as usize);
+            doubts.push(Doubt::new(DoubtId::Interrupted, text));
+            (Status::Interrupted, None)
+        }
+        Err(error) => (Status::Failed, Some(Failure { exit: error.exit(), text: error.to_string() })),
+    };
+    doubts.extend(subject.doubts());
+    doubts.extend(left_out(&runs));
+    Measured {
+        status,
+        failure,
+        elapsed: bench.now().since(started),
+        options: Options { requested: survey.requested.clone(), effective: course.effective(subject) },
+        environment: course.environment,
+        runs,
+        comparisons: Vec::new(),
+        warnings: doubts,
+    }
+}
+
+/// A doubt where samples are not in the figures.
+fn left_out(runs: &[Run]) -> Option<Doubt> {
+    let out: Vec<&Run> =
+        runs.iter().filter(|run| matches!(run.status, Status::Failed | Status::Void)).collect();
+    let first = out.first()?;
+    let why = first.failure.as_ref().map_or("no reason was given", |failure| failure.text.as_str());
+    let text = format!("{} of {} samples gave no number; the first: {why}", out.len(), runs.len());
+    Some(Doubt::new(DoubtId::FailedRuns, text))
+}
+
+enum End {
+    Done,
+    Interrupted,
+}
+
+/// What is known of a cell.
+#[derive(Debug, Clone, Default)]
+struct State {
+    /// Passes of a sample; none before it is calibrated.
+    passes: u64,
+    /// Failures in a row.
+    failed: u32,
+    /// Nothing more is tried.
+    out: bool,
+}
+
+struct Course<'a> {
+    survey: &'a Survey,
+    started: MonoNanos,
+    cells: Vec<State>,
+    runs: Vec<Run>,
+    doubts: Vec<Doubt>,
+    environment: Environment,
+    /// Whole rounds made.
+    rounds: u32,
+    cpu: Option<u32>,
+    /// The clock's step.
+    step: Duration,
+    /// How long a sample is to take.
+    wanted: Duration,
+}
+
+impl Course<'_> {
+    fn drive(
+        &mut self,
+        subject: &mut dyn Subject,
+        bench: &mut dyn Bench,
+        stop: &Stop,
+        observer: &mut dyn Observer,
+    ) -> Result<End, LabError> {
+        let count = self.cells.len();
+        if count == 0 || count.saturating_mul(self.survey.rounds as usize) > MOST_SAMPLES {
+            return Err(LabError::Plan(format!(
+                "{count} cells in {} rounds: a survey has 1 to {MOST_SAMPLES} samples; give fewer values or --rounds",
+                self.survey.rounds
+            )));
+        }
+        self.cpu = Some(bench.pin(self.survey.pin)?);
+        self.step = clock_step(bench)?;
+        self.wanted = self.wanted.max(self.step * FEWEST_STEPS);
+        self.environment.client = Some(bench.facts()?);
+        for cell in 0..count {
+            if stop.requested().is_some() {
+                return Ok(End::Interrupted);
+            }
+            let left = self.survey.budget.saturating_sub(bench.now().since(self.started));
+            let levels = &subject.cells()[cell];
+            observer.event(&Event::Calibrating { number: cell + 1, of: count, cell: levels, left });
+            self.calibrate(cell, subject, bench);
+        }
+        let begun = bench.now();
+        let mut longest = Duration::ZERO;
+        for order in schedule::rounds(count, self.survey.rounds as usize, self.survey.seed) {
+            let round_begun = bench.now();
+            let spent = round_begun.since(self.started);
+            if self.rounds >= FEWEST_ROUNDS && spent + longest > self.survey.budget {
+                break;
+            }
+            for (place, &cell) in order.iter().enumerate() {
+                if stop.requested().is_some() {
+                    return Ok(End::Interrupted);
+                }
+                if self.cells[cell].out {
+                    continue;
+                }
+                let number = self.rounds as usize * count + place;
+                let left = self.left(number, begun, bench);
+                observer.event(&Event::Begins {
+                    number: number + 1,
+                    of: count * self.survey.rounds as usize,
+                    arm: None,
+                    block: self.rounds,
+                    cell: &subject.cells()[cell],
+                    left,
+                });
+                self.sample(cell, subject, bench);
+                if let Some(run) = self.runs.last() {
+                    observer.event(&Event::Ended(run));
+                }
+            }
+            self.anything_left()?;
+            self.rounds += 1;
+            longest = longest.max(bench.now().since(round_begun));
+        }
+        for cell in 0..count {
+            self.check(cell, subject);
+        }
+        self.anything_left()?;
+        let after = Environment { client: Some(bench.facts()?), server: None };
+        if let Some(text) = told_changes(&self.environment, &after) {
+            let advice =
+                "somebody changed this host during the survey: repeat it when nobody does".to_owned();
+            self.doubts.push(Doubt { id: DoubtId::EnvironmentChanged, text, advice });
+        }
+        Ok(End::Done)
+    }
+
+    /// Time left: from what a sample took so far, but no more than the budget has.
+    fn left(&self, done: usize, begun: MonoNanos, bench: &dyn Bench) -> Duration {
+        let now = bench.now();
+        let of = self.cells.len() * self.survey.rounds as usize;
+        let budget = self.survey.budget.saturating_sub(now.since(self.started));
+        if done == 0 {
+            return budget.min(self.wanted.saturating_mul(u32::try_from(of).unwrap_or(u32::MAX)));
+        }
+        let each = now.since(begun).as_secs_f64() / done as f64;
+        let least = self.cells.len() * FEWEST_ROUNDS.min(self.survey.rounds) as usize;
+        let time = |until: usize| {
+            Duration::try_from_secs_f64(each * until.saturating_sub(done) as f64).unwrap_or(Duration::MAX)
+        };
+        time(of).min(budget).max(time(least))
+    }
+
+    /// Fails where nothing can be measured any more.
+    fn anything_left(&self) -> Result<(), LabError> {
+        if self.cells.iter().any(|cell| !cell.out) {
+            return Ok(());
+        }
+        let last = self.runs.iter().rev().find_map(|run| run.failure.as_ref());
+        let (exit, text) =
+            last.map_or((1, "no cell gave a number".to_owned()), |last| (last.exit, last.text.clone()));
+        Err(LabError::NoCell { text, exit })
+    }
+
+    /// Finds out how many passes a sample takes.
+    fn calibrate(&mut self, cell: usize, subject: &mut dyn Subject, bench: &dyn Bench) {
+        let mut passes = 1;
+        let outcome = loop {
+            let sample = subject.prepare(cell).and_then(|()| subject.sample(cell, passes));
+            let sample = match sample {
+                Ok(sample) => sample,
+                Err(error) => break Err(LabError::from(error)),
+            };
+            if sample.elapsed >= self.wanted {
+                break subject.verify(cell).map_err(LabError::from);
+            }
+            if passes >= MOST_PASSES {
+                break Err(LabError::Plan(format!(
+                    "{passes} passes took {:?}: too little to be timed",
+                    sample.elapsed
+                )));
+            }
+            // The first passes are the slowest, so what they promise is too little: never less than twice, and never so
+            // much that a wrong promise is a long wait.
+            let promised = self.wanted.as_secs_f64() / sample.elapsed.as_secs_f64().max(1e-9) * 1.1;
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 2 and 16")]
+            let factor = promised.clamp(2.0, 16.0).ceil() as u64;
+            passes *= factor;
+        };
+        self.cells[cell].passes = passes;
+        if let Err(error) = outcome {
+            self.cells[cell].out = true;
+            let run = self.run(cell, None, subject, bench);
+            self.runs.push(Run { status: Status::Failed, failure: Some(failure(&error)), ..run });
+        }
+    }
+
+    /// Takes a sample of a cell.
+    fn sample(&mut self, cell: usize, subject: &mut dyn Subject, bench: &dyn Bench) {
+        let run = self.run(cell, Some(self.rounds), subject, bench);
+        let sample = subject.prepare(cell).and_then(|()| subject.sample(cell, self.cells[cell].passes));
+        let outcome = sample.map_err(LabError::from).and_then(|sample| self.long_enough(sample));
+        let state = &mut self.cells[cell];
+        self.runs.push(match outcome {
+            Ok(sample) => {
+                state.failed = 0;
+                Run { readings: subject.readings(cell, &sample), ..run }
+            }
+            Err(error) => {
+                state.failed += 1;
+                state.out = state.failed >= GIVE_UP_AFTER;
+                Run { status: Status::Failed, failure: Some(failure(&error)), ..run }
+            }
+        });
+    }
+
+    fn long_enough(&self, sample: Sample) -> Result<Sample, LabError> {
+        let least = self.step * FEWEST_STEPS;
+        if sample.elapsed >= least {
+            return Ok(sample);
+        }
+        Err(LabError::Workload(haul_workload::WorkloadError::Invalid(format!(
+            "a sample took {:?}, less than {FEWEST_STEPS} steps of the clock ({least:?})",
+            sample.elapsed
+        ))))
+    }
+
+    /// Looks at what a cell moved, and voids its samples where it is not what it should be.
+    fn check(&mut self, cell: usize, subject: &mut dyn Subject) {
+        if self.cells[cell].out {
+            return;
+        }
+        let Err(error) = subject.verify(cell) else { return };
+        self.cells[cell].out = true;
+        let failure = failure(&LabError::from(error));
+        let levels = &subject.cells()[cell];
+        let of_cell =
+            self.runs.iter_mut().filter(|run| run.cell == *levels && run.status == Status::Complete);
+        for run in of_cell {
+            (run.status, run.failure) = (Status::Void, Some(failure.clone()));
+        }
+    }
+
+    fn run(&self, cell: usize, round: Option<u32>, subject: &dyn Subject, bench: &dyn Bench) -> Run {
+        Run {
+            index: u32::try_from(self.runs.len()).unwrap_or(u32::MAX),
+            arm: None,
+            block: round,
+            cell: subject.cells()[cell].clone(),
+            status: Status::Complete,
+            failure: None,
+            at_s: bench.now().since(self.started).as_secs_f64(),
+            // What was in force is in force for all of them.
+            effective: Json::Null,
+            readings: Vec::new(),
+            intervals: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// What was in force: the subject's own, and how it was sampled.
+    fn effective(&self, subject: &dyn Subject) -> Json {
+        let mut effective = match subject.effective() {
+            Json::Object(fields) => fields,
+            other => BTreeMap::from([("subject".to_owned(), other)]).into_iter().collect(),
+        };
+        let passes: Vec<u64> = self.cells.iter().map(|cell| cell.passes).collect();
+        let sampling = json!({
+            "cpu": self.cpu,
+            "rounds": self.rounds,
+            "clock_step_s": self.step.as_secs_f64(),
+            "sample_s": self.wanted.as_secs_f64(),
+            "passes": passes,
+        });
+        effective.insert("sampling".to_owned(), sampling);
+        Json::Object(effective)
+    }
+}
+
+fn failure(error: &LabError) -> Failure {
+    Failure { exit: error.exit(), text: error.to_string() }
+}
+
+/// The smallest step of the clock that can be seen: the least difference of two reads that differ.
+fn clock_step(bench: &dyn Bench) -> Result<Duration, LabError> {
+    let mut before = bench.now();
+    let mut least = None;
+    for _ in 0..CLOCK_READS {
+        let now = bench.now();
+        let step = now.since(before);
+        if step > Duration::ZERO {
+            least = Some(least.map_or(step, |least: Duration| least.min(step)));
+        }
+        before = now;
+    }
+    least.ok_or_else(|| LabError::Setup {
+        what: "a survey".to_owned(),
+        why: format!(
+            "the monotonic clock stood still over {CLOCK_READS} reads: this host cannot time anything"
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests;
