@@ -63,7 +63,7 @@ fn what_is_no_table_is_refused_by_line_and_reason() {
     assert_eq!(wrong(&TABLE.replace("same 0", "same 8")), (7, Wrong::Order));
     assert_eq!(wrong(&TABLE.replace("apart 4096", "apart 0")), (11, Wrong::Order));
     assert_eq!(wrong(&format!("{TABLE}{}", " ".repeat(LONGEST))), (1, Wrong::TooLong));
-    let many: String = (1..=MOST).map(|at| format!("same {at} words\n")).collect();
+    let many = (1..=MOST).fold(String::new(), |text, at| text + &format!("same {at} words\n"));
     assert_eq!(wrong(&format!("{TABLE}{many}")), (11 + MOST, Wrong::TooMany));
     let reads = Selection::parse(&TABLE.replace("same 0", "same 8")).unwrap_err().to_string();
     assert_eq!(reads, "line 7: the thresholds of a class begin with 0 and ascend");
@@ -121,7 +121,7 @@ proptest! {
     fn no_change_of_a_table_panics(table in a_table(), at in any::<prop::sample::Index>(), with in "[ -~\n]{0,9}") {
         let mut text = table.to_string();
         let at = at.index(text.len());
-        text.replace_range(at..(at + 1), &with);
+        text.replace_range(at..=at, &with);
         if let Ok(read) = Selection::parse(&text) {
             prop_assert_eq!(Selection::parse(&read.to_string()).unwrap(), read);
         }

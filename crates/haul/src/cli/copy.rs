@@ -1,5 +1,4 @@
 //! The options of `haul copy`.
-#![expect(clippy::doc_markdown, reason = "the doc comments are the help text, where backticks would show")]
 
 use std::path::PathBuf;
 
@@ -22,6 +21,7 @@ Sizes take K, M, G (KiB, MiB, GiB). Options marked [list] take a list (1,4,16) o
 
 /// `haul copy`.
 #[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Copy {
     /// Which routines [list]: names, 'best' (which chooses by itself), 'libc' (the C library's memcpy), 'all', or 'auto' with

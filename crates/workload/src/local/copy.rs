@@ -483,20 +483,20 @@ fn together(
     stamp: u64,
     passes: u64,
 ) -> Result<(Sample, f64)> {
-    let (start, begun, done) = (Barrier::new(point.threads), AtomicUsize::new(0), AtomicUsize::new(0));
+    let (start, running, done) = (Barrier::new(point.threads), AtomicUsize::new(0), AtomicUsize::new(0));
     let outcomes: Vec<Result<(Timed, Option<Duration>)>> = std::thread::scope(|scope| {
         let workers: Vec<_> = arenas
             .iter_mut()
             .zip(cpus)
             .take(point.threads)
             .map(|(arena, &cpu)| {
-                let (start, begun, done) = (&start, &begun, &done);
+                let (start, running, done) = (&start, &running, &done);
                 scope.spawn(move || {
                     let pinned = thread::pin_current(&std::iter::once(cpu).collect());
                     let warm = arena.run(point, extent, shift, stamp, 1);
                     start.wait();
-                    begun.fetch_add(1, Ordering::Relaxed);
-                    while begun.load(Ordering::Relaxed) < point.threads {
+                    running.fetch_add(1, Ordering::Relaxed);
+                    while running.load(Ordering::Relaxed) < point.threads {
                         arena.load(point, extent, shift);
                     }
                     let before = thread_cpu(thread::current_tid());
@@ -528,7 +528,7 @@ fn together(
     let rate: f64 =
         all.iter().map(|(timed, _)| timed.bytes as f64 / timed.elapsed.as_secs_f64().max(1e-9)).sum();
     // Of one thread on the average: the time of a call is a thread's.
-    let calls: f64 =
+    let each_second: f64 =
         all.iter().map(|(timed, _)| passes as f64 / timed.elapsed.as_secs_f64().max(1e-9)).sum::<f64>()
             / all.len() as f64;
     #[expect(
@@ -541,7 +541,7 @@ fn together(
         passes,
         elapsed: longest,
         bytes: ByteCount(over(rate)),
-        calls: over(calls).max(1),
+        calls: over(each_second).max(1),
         ..Sample::default()
     };
     Ok((sample, common))

@@ -131,7 +131,7 @@ fn the_distance_is_drawn_anew_for_each_sample_or_as_asked_for_and_recorded() {
     for _ in 0..20 {
         let sample = random.sample(0, 1).expect("sample");
         let distance = value(&random.readings(0, &sample), Metric::CopyDistance).expect("recorded");
-        assert!(distance < 4096.0 && distance % 64.0 == 4.0, "{distance}");
+        assert!(distance < 4096.0 && (distance % 64.0 - 4.0).abs() < 0.5, "{distance}");
         seen.insert(distance.to_bits());
     }
     assert!(seen.len() > 5, "{} distances in 20 samples", seen.len());
