@@ -10,6 +10,7 @@ mod measure;
 mod screen;
 mod serve;
 mod state;
+mod survey;
 mod tape;
 
 use std::fs;
@@ -56,6 +57,7 @@ fn run(command: &Command) -> Result<ExitCode> {
         Command::Rr(args) => measure::exchange(Workload::Rr, args),
         Command::Crr(args) => measure::exchange(Workload::Crr, args),
         Command::Ab(args) => measure::ab(args),
+        Command::Read(args) => survey::read(args),
         Command::Env(args) => host::env(args),
         Command::Settings { action } => host::settings(action),
         Command::Explain { name } => {

@@ -46,6 +46,10 @@ const CLOCK_READS: u32 = 20_000;
 /// More passes than a sample can need: one of a nanosecond would take twenty minutes.
 const MOST_PASSES: u64 = 1 << 40;
 
+/// How long a sample is to take: two hundred thousand steps of most clocks, and short beside what disturbs a machine, so that
+/// a disturbance meets few samples.
+pub const SAMPLE: Duration = Duration::from_millis(5);
+
 /// How a survey is made.
 #[derive(Debug, Clone)]
 pub struct Survey {

@@ -10,6 +10,8 @@
 //!
 //! It does not know how many samples are taken, in which order, or what becomes of them.
 
+pub mod read;
+
 use std::time::Duration;
 
 use haul_host::thread::{self, Tid};

@@ -67,6 +67,14 @@ pub enum SpecError {
         /// What to do instead.
         remedy: &'static str,
     },
+    /// A measurement on this host alone that cannot be.
+    #[error("{what}: {remedy}")]
+    Local {
+        /// What cannot be, of which object, and why.
+        what: String,
+        /// What to do instead.
+        remedy: &'static str,
+    },
     /// A window too short to mean anything or too long to allow.
     #[error("a window of {0:?}: give 10ms to 24h, warm-up included")]
     Window(Duration),

@@ -1,0 +1,1 @@
+//! Reads and writes of every kind, of real files, pipes and sockets.
