@@ -66,13 +66,23 @@ pub fn into_pipe(pipe: BorrowedFd<'_>, from: &[u8]) -> io::Result<usize> {
 
 /// `splice(2)` from a place in a file into a pipe, which copies nothing.
 #[inline]
-pub fn file_to_pipe(file: BorrowedFd<'_>, at: usize, pipe: BorrowedFd<'_>, length: usize) -> io::Result<usize> {
+pub fn file_to_pipe(
+    file: BorrowedFd<'_>,
+    at: usize,
+    pipe: BorrowedFd<'_>,
+    length: usize,
+) -> io::Result<usize> {
     sys::splice((file, Some(place(at))), (pipe, None), length)
 }
 
 /// `splice(2)` from a pipe to a place in a file, which copies into the page cache.
 #[inline]
-pub fn pipe_to_file(pipe: BorrowedFd<'_>, file: BorrowedFd<'_>, at: usize, length: usize) -> io::Result<usize> {
+pub fn pipe_to_file(
+    pipe: BorrowedFd<'_>,
+    file: BorrowedFd<'_>,
+    at: usize,
+    length: usize,
+) -> io::Result<usize> {
     sys::splice((pipe, None), (file, Some(place(at))), length)
 }
 

@@ -184,7 +184,10 @@ mod tests {
         let file = CachedFile::memory(ByteCount(1_300_000)).expect("memory");
         assert!(file.is_own() && file.length() == ByteCount(1_300_000));
         let cached = file.cached(0..1_300_000).expect("asked");
-        assert!(cached.is_whole() && cached.of == 1_300_000_u64.div_ceil(sys::page_size() as u64), "{cached:?}");
+        assert!(
+            cached.is_whole() && cached.of == 1_300_000_u64.div_ceil(sys::page_size() as u64),
+            "{cached:?}"
+        );
         let mut bytes = vec![0; 1_300_000];
         assert_eq!(sys::read_at(file.as_fd(), 0, &mut bytes).expect("pread"), bytes.len());
         let words: std::collections::BTreeSet<&[u8]> = bytes.chunks_exact(8).collect();
@@ -200,7 +203,8 @@ mod tests {
         for at in [1, 2, 6] {
             sys::write_at(file.as_fd(), at * page, &[1]).expect("pwrite");
         }
-        let file = CachedFile { file, length: ByteCount(8 * page as u64), name: "holes".to_owned(), own: true };
+        let file =
+            CachedFile { file, length: ByteCount(8 * page as u64), name: "holes".to_owned(), own: true };
         let bytes = |pages: u64| pages * page as u64;
         for (range, pages, of) in [(0..8, 3, 8), (1..3, 2, 2), (3..6, 0, 3), (6..8, 1, 2)] {
             let counted = file.cached(bytes(range.start)..bytes(range.end)).expect("asked");
@@ -231,11 +235,15 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_so_is_refused_by_name() {
-        for (path, wanted) in [("/proc/self", "regular file"), ("/dev/zero", "--source device"), ("/nonexistent", "open")] {
+        for (path, wanted) in
+            [("/proc/self", "regular file"), ("/dev/zero", "--source device"), ("/nonexistent", "open")]
+        {
             let error = CachedFile::open(Path::new(path)).expect_err("refused").to_string();
             assert!(error.contains(path) && error.contains(wanted), "{error}");
         }
-        for (path, wanted) in [(env!("CARGO_MANIFEST_DIR"), "character device"), ("/proc/nonexistent", "open")] {
+        for (path, wanted) in
+            [(env!("CARGO_MANIFEST_DIR"), "character device"), ("/proc/nonexistent", "open")]
+        {
             let error = open_device(Path::new(path)).expect_err("refused").to_string();
             assert!(error.contains(path) && error.contains(wanted), "{error}");
         }

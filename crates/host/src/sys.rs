@@ -20,8 +20,8 @@ mod uring;
 
 pub(crate) use batch::{Arrived, Batch, receive_message};
 pub(crate) use block::{
-    arrived, from_pipe, into_pipe, read, read_at, read_halves, read_halves_at, splice, write, write_at, write_halves,
-    write_halves_at,
+    arrived, from_pipe, into_pipe, read, read_at, read_halves, read_halves_at, splice, write, write_at,
+    write_halves, write_halves_at,
 };
 #[cfg(test)]
 pub(crate) use cached::forget;

@@ -59,7 +59,8 @@ const CACHED_READ_2002: [(u64, Option<f64>, Option<f64>, Option<f64>); 33] = [
 pub fn beside(document: &Document) -> Option<Beside> {
     let requested = &document.options.requested;
     let number = |name: &str| requested.get(name).and_then(serde_json::Value::as_u64);
-    let is = |name: &str, wanted: &str| requested.get(name).and_then(serde_json::Value::as_str) == Some(wanted);
+    let is =
+        |name: &str, wanted: &str| requested.get(name).and_then(serde_json::Value::as_str) == Some(wanted);
     let alike = document.kind == Kind::Read
         && number("block_bytes") == Some(BLOCK)
         && number("file_offset_bytes") == Some(0)

@@ -129,7 +129,8 @@ pub fn run(
         Ok(End::Done) => (Status::Complete, None),
         Ok(End::Interrupted) => {
             let complete = runs.iter().filter(|run| run.status == Status::Complete).count();
-            let text = format!("stopped by its user after {complete} samples of {}", cells * survey.rounds as usize);
+            let text =
+                format!("stopped by its user after {complete} samples of {}", cells * survey.rounds as usize);
             doubts.push(Doubt::new(DoubtId::Interrupted, text));
             (Status::Interrupted, None)
         }
@@ -151,7 +152,8 @@ pub fn run(
 
 /// A doubt where samples are not in the figures.
 fn left_out(runs: &[Run]) -> Option<Doubt> {
-    let out: Vec<&Run> = runs.iter().filter(|run| matches!(run.status, Status::Failed | Status::Void)).collect();
+    let out: Vec<&Run> =
+        runs.iter().filter(|run| matches!(run.status, Status::Failed | Status::Void)).collect();
     let first = out.first()?;
     let why = first.failure.as_ref().map_or("no reason was given", |failure| failure.text.as_str());
     let text = format!("{} of {} samples gave no number; the first: {why}", out.len(), runs.len());
@@ -258,7 +260,8 @@ impl Course<'_> {
         self.anything_left()?;
         let after = Environment { client: Some(bench.facts()?), server: None };
         if let Some(text) = told_changes(&self.environment, &after) {
-            let advice = "somebody changed this host during the survey: repeat it when nobody does".to_owned();
+            let advice =
+                "somebody changed this host during the survey: repeat it when nobody does".to_owned();
             self.doubts.push(Doubt { id: DoubtId::EnvironmentChanged, text, advice });
         }
         Ok(End::Done)
@@ -286,7 +289,8 @@ impl Course<'_> {
             return Ok(());
         }
         let last = self.runs.iter().rev().find_map(|run| run.failure.as_ref());
-        let (exit, text) = last.map_or((1, "no cell gave a number".to_owned()), |last| (last.exit, last.text.clone()));
+        let (exit, text) =
+            last.map_or((1, "no cell gave a number".to_owned()), |last| (last.exit, last.text.clone()));
         Err(LabError::NoCell { text, exit })
     }
 
@@ -303,7 +307,10 @@ impl Course<'_> {
                 break subject.verify(cell).map_err(LabError::from);
             }
             if passes >= MOST_PASSES {
-                break Err(LabError::Plan(format!("{passes} passes took {:?}: too little to be timed", sample.elapsed)));
+                break Err(LabError::Plan(format!(
+                    "{passes} passes took {:?}: too little to be timed",
+                    sample.elapsed
+                )));
             }
             // The first passes are the slowest, so what they promise is too little: never less than twice, and never so
             // much that a wrong promise is a long wait.
@@ -359,7 +366,8 @@ impl Course<'_> {
         self.cells[cell].out = true;
         let failure = failure(&LabError::from(error));
         let levels = &subject.cells()[cell];
-        let of_cell = self.runs.iter_mut().filter(|run| run.cell == *levels && run.status == Status::Complete);
+        let of_cell =
+            self.runs.iter_mut().filter(|run| run.cell == *levels && run.status == Status::Complete);
         for run in of_cell {
             (run.status, run.failure) = (Status::Void, Some(failure.clone()));
         }
@@ -419,7 +427,9 @@ fn clock_step(bench: &dyn Bench) -> Result<Duration, LabError> {
     }
     least.ok_or_else(|| LabError::Setup {
         what: "a survey".to_owned(),
-        why: format!("the monotonic clock stood still over {CLOCK_READS} reads: this host cannot time anything"),
+        why: format!(
+            "the monotonic clock stood still over {CLOCK_READS} reads: this host cannot time anything"
+        ),
     })
 }
 

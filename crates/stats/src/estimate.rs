@@ -237,8 +237,7 @@ pub fn spearman(first: &[f64], second: &[f64]) -> Option<f64> {
     let (first, second) = (ranks(first), ranks(second));
     // Both sets of ranks have the same mean.
     let mean = (first.len() as f64 + 1.0) / 2.0;
-    let product =
-        |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - mean) * (b - mean)).sum::<f64>();
+    let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - mean) * (b - mean)).sum::<f64>();
     let spread = (product(&first, &first) * product(&second, &second)).sqrt();
     (spread > 0.0).then(|| (product(&first, &second) / spread).clamp(-1.0, 1.0))
 }
@@ -400,7 +399,9 @@ mod tests {
         assert!(close(spearman(&order, &[2.0, 1.0, 4.0, 3.0, 5.0]), 0.8));
         // Ranks 1.5 1.5 3 4 against 1 2 3 4: 4.5 / sqrt(4.5 × 5).
         assert!(close(spearman(&[7.0, 7.0, 8.0, 9.0], &[1.0, 2.0, 3.0, 4.0]), 4.5 / 22.5f64.sqrt()));
-        for (first, second) in [(&[][..], &[][..]), (&[1.0], &[1.0]), (&[2.0, 2.0], &[1.0, 3.0]), (&[1.0], &[1.0, 2.0])] {
+        for (first, second) in
+            [(&[][..], &[][..]), (&[1.0], &[1.0]), (&[2.0, 2.0], &[1.0, 3.0]), (&[1.0], &[1.0, 2.0])]
+        {
             assert_eq!(spearman(first, second), None, "{first:?} {second:?}");
         }
     }

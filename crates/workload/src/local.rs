@@ -98,7 +98,8 @@ pub fn rates(sample: &Sample) -> Vec<Reading> {
         let value = cpu.as_nanos() as f64 / (bytes / 1024.0);
         readings.push(real(Metric::CopyCpu, value, "CPU clock of the thread"));
     }
-    let counted = [(Metric::CyclesPerByte, sample.cycles), (Metric::InstructionsPerByte, sample.instructions)];
+    let counted =
+        [(Metric::CyclesPerByte, sample.cycles), (Metric::InstructionsPerByte, sample.instructions)];
     for (metric, count) in counted {
         if let Some(count) = count {
             readings.push(real(metric, count as f64 / bytes, "perf_event_open, this thread"));
@@ -123,7 +124,10 @@ mod tests {
         };
         let value = |sample: &Sample, metric: Metric| {
             let readings = rates(sample);
-            readings.iter().find(|reading| reading.metric == metric).map(|reading| reading.value.map(|v| v.as_f64()))
+            readings
+                .iter()
+                .find(|reading| reading.metric == metric)
+                .map(|reading| reading.value.map(|v| v.as_f64()))
         };
         assert_eq!(value(&sample, Metric::CopyRate), Some(Some(6.5536e9)));
         assert_eq!(value(&sample, Metric::CopyTime), Some(Some(1250.0)));

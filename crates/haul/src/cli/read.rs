@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use haul_host::channel::ChannelKind;
 use haul_lab::LabError;
 use haul_lab::sweep::{self, Suffix};
-use haul_host::channel::ChannelKind;
 use haul_workload::local::read::{ReadOptions, ReadWith, SourceKind, Way};
 
 use super::{Output, Sampling};

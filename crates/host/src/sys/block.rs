@@ -114,7 +114,9 @@ pub(crate) fn splice(
     to: (BorrowedFd<'_>, Option<libc::loff_t>),
     length: usize,
 ) -> io::Result<usize> {
-    let place = |at: &mut Option<libc::loff_t>| at.as_mut().map_or(0, |at| std::ptr::from_mut(at).expose_provenance());
+    let place = |at: &mut Option<libc::loff_t>| {
+        at.as_mut().map_or(0, |at| std::ptr::from_mut(at).expose_provenance())
+    };
     let (mut here, mut there) = (from.1, to.1);
     let arguments = [number(from.0), place(&mut here), number(to.0), place(&mut there), length, 0];
     // SAFETY: the kernel reads and writes the two places, which outlive the call; no other memory of ours is involved.

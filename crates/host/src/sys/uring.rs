@@ -64,7 +64,8 @@ impl Ring {
         loop {
             let entered = self.ring.submit_and_wait(1);
             if let Some(done) = self.ring.completion().next() {
-                return usize::try_from(done.result()).map_err(|_| io::Error::from_raw_os_error(-done.result()));
+                return usize::try_from(done.result())
+                    .map_err(|_| io::Error::from_raw_os_error(-done.result()));
             }
             if let Err(error) = entered {
                 // Not submitted, and never to be: closing the ring forgets it. What was submitted is waited for.

@@ -114,7 +114,8 @@ fn in_given_order(document: &Document) -> Vec<Row<'_>> {
         let given = requested.get(axis).and_then(Json::as_array);
         given.and_then(|given| given.iter().position(same)).unwrap_or(usize::MAX)
     };
-    let places = |row: &Row| -> Vec<usize> { row.cell.iter().map(|(axis, value)| place(axis, value)).collect() };
+    let places =
+        |row: &Row| -> Vec<usize> { row.cell.iter().map(|(axis, value)| place(axis, value)).collect() };
     rows.sort_by_cached_key(places);
     rows
 }
@@ -171,7 +172,9 @@ fn axis_keys(rows: &[Row]) -> Vec<Column> {
     }
     let axes = in_column_order(rows.iter().flat_map(|row| row.cell.keys()));
     let column = |axis: &str| {
-        let entries = rows.iter().map(|row| row.cell.get(axis).map_or_else(|| NONE.to_owned(), |at| axis_value(axis, at)));
+        let entries = rows
+            .iter()
+            .map(|row| row.cell.get(axis).map_or_else(|| NONE.to_owned(), |at| axis_value(axis, at)));
         Column::text(&[&axis_name(axis)], Align::Right, entries.collect())
     };
     axes.into_iter().map(column).collect()
@@ -185,9 +188,15 @@ fn change(rate: &Rate, base: &Rate) -> String {
 /// What the figures stand on.
 fn notes(out: &mut String, rates: &[Option<Rate>], compared: bool, layout: Layout) {
     let known = || rates.iter().flatten();
-    let (least, most) =
-        (known().map(|rate| rate.summary.n).min().unwrap_or(0), known().map(|rate| rate.summary.n).max().unwrap_or(0));
-    let samples = if least == most { format!("{most} {}", plural(most, "sample")) } else { format!("{least} to {most} samples") };
+    let (least, most) = (
+        known().map(|rate| rate.summary.n).min().unwrap_or(0),
+        known().map(|rate| rate.summary.n).max().unwrap_or(0),
+    );
+    let samples = if least == most {
+        format!("{most} {}", plural(most, "sample"))
+    } else {
+        format!("{least} to {most} samples")
+    };
     let reached = known().filter_map(|rate| Some(rate.interval?.confidence)).fold(f64::INFINITY, f64::min);
     let text = if reached.is_finite() {
         format!(
@@ -205,13 +214,7 @@ fn notes(out: &mut String, rates: &[Option<Rate>], compared: bool, layout: Layou
 }
 
 /// A map for each combination of the axes beyond the two longest.
-fn maps(
-    out: &mut String,
-    axes: &[&str],
-    rows: &[Row],
-    rates: &[Option<Rate>],
-    layout: Layout,
-) {
+fn maps(out: &mut String, axes: &[&str], rows: &[Row], rates: &[Option<Rate>], layout: Layout) {
     let levels = |axis: &str| {
         let mut levels: Vec<&CellValue> = Vec::new();
         for value in rows.iter().filter_map(|row| row.cell.get(axis)) {
@@ -249,7 +252,8 @@ fn maps(
         if !named.is_empty() {
             let _ = writeln!(out, "{}{}", if index > 0 { "\n" } else { "" }, named.join(", "));
         }
-        let map = Map { down, across, rows: levels(down), columns: levels(across), block, scale: &scale, bounds };
+        let map =
+            Map { down, across, rows: levels(down), columns: levels(across), block, scale: &scale, bounds };
         map.show(out, layout);
     }
     let widest = rates.iter().flatten().filter_map(|rate| {
@@ -283,8 +287,11 @@ impl Map<'_> {
         let names: Vec<String> = self.rows.iter().map(|row| axis_value(self.down, row)).collect();
         let corner = format!("{} \\ {}", axis_name(self.down), axis_name(self.across));
         let first = names.iter().chain([&corner]).map(|name| name.chars().count()).max().unwrap_or(0);
-        let columns: Vec<(String, Vec<Option<&Rate>>)> = self.columns.iter().map(|at| self.column(at)).collect();
-        let text = |rate: &Option<&Rate>| rate.map_or_else(|| NONE.to_owned(), |rate| self.scale.show(rate.summary.median));
+        let columns: Vec<(String, Vec<Option<&Rate>>)> =
+            self.columns.iter().map(|at| self.column(at)).collect();
+        let text = |rate: &Option<&Rate>| {
+            rate.map_or_else(|| NONE.to_owned(), |rate| self.scale.show(rate.summary.median))
+        };
         let width = |(name, rates): &(String, Vec<Option<&Rate>>)| {
             let widest = rates.iter().map(|rate| text(rate).chars().count()).max().unwrap_or(0);
             // A blank on either side, so that a colour has an edge.
@@ -326,7 +333,9 @@ impl Map<'_> {
 
     fn painted(&self, text: &str, rate: Option<&Rate>, style: Style) -> String {
         let (low, high) = self.bounds;
-        let Some(rate) = rate.filter(|_| style == Style::Colour && high > low) else { return text.to_owned() };
+        let Some(rate) = rate.filter(|_| style == Style::Colour && high > low) else {
+            return text.to_owned();
+        };
         let share = (rate.summary.median - low) / (high - low);
         let steps = HEAT.len();
         let step = (0..steps).rev().find(|&step| share >= step as f64 / steps as f64).unwrap_or(0);
@@ -388,18 +397,23 @@ fn published(out: &mut String, document: &Document, beside: &Beside, layout: Lay
         Some((axis, CellValue::Int(level))) if row.cell.len() == 1 && *axis == beside.axis => Some(*level),
         _ => None,
     };
-    let today: Vec<(u64, Option<Rate>)> = rows.iter().filter_map(|row| Some((only(row)?, Rate::of(row)))).collect();
+    let today: Vec<(u64, Option<Rate>)> =
+        rows.iter().filter_map(|row| Some((only(row)?, Rate::of(row)))).collect();
     let shared = today.iter().any(|(level, _)| beside.rows.iter().any(|row| row.level == *level));
-    let Some(base) = today.first().and_then(|(_, rate)| *rate).filter(|_| shared && today.len() == rows.len()) else {
+    let Some(base) =
+        today.first().and_then(|(_, rate)| *rate).filter(|_| shared && today.len() == rows.len())
+    else {
         return;
     };
     layout.heading(out, &beside.title);
     let column = |heading: &[&str], entries: Vec<String>| Column::text(heading, Align::Right, entries);
     let or_none = |value: Option<String>| value.unwrap_or_else(|| NONE.to_owned());
     let levels = today.iter().map(|(level, _)| axis_value(&beside.axis, &CellValue::Int(*level)));
-    let mut table = Table { keys: vec![column(&[&axis_name(&beside.axis)], levels.collect())], ..Table::default() };
+    let mut table =
+        Table { keys: vec![column(&[&axis_name(&beside.axis)], levels.collect())], ..Table::default() };
     let seconds = |rate: &Rate| beside.bytes as f64 / rate.summary.median;
-    let now = today.iter().map(|(_, rate)| or_none(rate.as_ref().map(|rate| format!("{:.4}", seconds(rate)))));
+    let now =
+        today.iter().map(|(_, rate)| or_none(rate.as_ref().map(|rate| format!("{:.4}", seconds(rate)))));
     table.values.push(column(&["today", "s"], now.collect()));
     let slower = |rate: &Rate| {
         let mark = if rate.is_apart_from(&base) { "" } else { "~ " };

@@ -166,7 +166,8 @@ impl ReadSubject {
                             io::ErrorKind::UnexpectedEof.into()
                         })
                     });
-                    bytes += moved.map_err(|error| fault.unwrap_or_else(|| way.failed(file.name(), error)))?;
+                    bytes +=
+                        moved.map_err(|error| fault.unwrap_or_else(|| way.failed(file.name(), error)))?;
                 }
             }
             Source::File { file, .. } => {
@@ -293,7 +294,8 @@ impl Subject for ReadSubject {
             let Source::File { file, .. } = &self.source else { return Ok(()) };
             let mut bytes = vec![0; places.block];
             let at = places.from + (places.calls - 1) * places.block;
-            block::read_at(file.as_fd(), at, &mut bytes).map_err(|error| self.way.failed(file.name(), error))?;
+            block::read_at(file.as_fd(), at, &mut bytes)
+                .map_err(|error| self.way.failed(file.name(), error))?;
             bytes
         };
         let found = self.buffer.at(places.offset).get(..places.block).unwrap_or_default();
@@ -313,7 +315,10 @@ impl Subject for ReadSubject {
         // Of a device that ends early, of as many bytes as a read-through has.
         let share = point.walked() as f64 / sample.bytes.0 as f64;
         let seconds = sample.elapsed.as_secs_f64() * share;
-        readings.insert(0, Reading::real(Metric::ReadTime, Scope::Run, seconds, "CLOCK_MONOTONIC around the sample"));
+        readings.insert(
+            0,
+            Reading::real(Metric::ReadTime, Scope::Run, seconds, "CLOCK_MONOTONIC around the sample"),
+        );
         readings
     }
 
@@ -367,7 +372,10 @@ fn room_for(wanted: ByteCount) -> Result<()> {
     let Some(available) = cached::memory_available() else { return Ok(()) };
     if wanted.0 / MEMORY_SHARE > available.0 / 100 {
         return Err(SpecError::Local {
-            what: format!("{wanted} of memory are wanted for the file and the buffer, and {} MiB are available", available.0 >> 20),
+            what: format!(
+                "{wanted} of memory are wanted for the file and the buffer, and {} MiB are available",
+                available.0 >> 20
+            ),
             remedy: "give a smaller --working-set or --block, or a FILE",
         }
         .into());
@@ -384,16 +392,23 @@ fn fits(source: &Source, point: &Point, way: Way) -> Result<()> {
             let what = if length.0 < point.block.0 {
                 format!("{name} has {length} bytes, less than a block of {}", point.block)
             } else {
-                format!("{name} has {length} bytes, and {} are to be walked from byte {} on", point.working_set, point.from.0)
+                format!(
+                    "{name} has {length} bytes, and {} are to be walked from byte {} on",
+                    point.working_set, point.from.0
+                )
             };
             no(what, "give a larger file, or a smaller --block, --working-set or --file-offset")
         }
-        Source::File { file, .. } if way == Way::Write && !file.is_own() => {
-            no(format!("{} would be written to", file.name()), "leave FILE out: only haul's own file is written")
-        }
+        Source::File { file, .. } if way == Way::Write && !file.is_own() => no(
+            format!("{} would be written to", file.name()),
+            "leave FILE out: only haul's own file is written",
+        ),
         Source::Channel(channel) if channel.room().0 < point.block.0 => {
             let (kind, room) = (channel.kind().name(), channel.room());
-            no(format!("a block of {} does not fit a {kind}, which holds {room} here", point.block), "give a smaller --block")
+            no(
+                format!("a block of {} does not fit a {kind}, which holds {room} here", point.block),
+                "give a smaller --block",
+            )
         }
         _ => Ok(()),
     }

@@ -88,7 +88,10 @@ impl FromStr for ReadWith {
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
         let names = || ReadWith::ALL.map(Self::name).join(", ");
-        Self::ALL.into_iter().find(|with| with.name() == text).ok_or_else(|| format!("give some of {}", names()))
+        Self::ALL
+            .into_iter()
+            .find(|with| with.name() == text)
+            .ok_or_else(|| format!("give some of {}", names()))
     }
 }
 
@@ -233,7 +236,8 @@ impl ReadOptions {
         let usual = WORKING_SET.0.max(block);
         let (SourceKind::File, Some(path)) = (self.source, &self.file) else { return Ok(ByteCount(usual)) };
         let metadata = std::fs::metadata(path);
-        let length = metadata.map_err(|error| WorkloadError::os("open", path.display().to_string(), error))?.len();
+        let length =
+            metadata.map_err(|error| WorkloadError::os("open", path.display().to_string(), error))?.len();
         let after = length.saturating_sub(self.file_offset.iter().max().copied().unwrap_or(0));
         // A file that is smaller than a block is refused with its length, later.
         Ok(ByteCount(usual.min((after / block * block).max(block))))
@@ -269,7 +273,10 @@ impl ReadOptions {
             ("with", self.with.len(), CellValue::Text(point.with.name().to_owned())),
             ("working_set_bytes", self.working_set.len(), CellValue::Int(point.working_set.0)),
         ];
-        axes.into_iter().filter(|(_, values, _)| *values > 1).map(|(axis, _, value)| (axis.to_owned(), value)).collect()
+        axes.into_iter()
+            .filter(|(_, values, _)| *values > 1)
+            .map(|(axis, _, value)| (axis.to_owned(), value))
+            .collect()
     }
 
     /// Every combination, in the order of the axes; nothing is left open in the options that come with them.
@@ -280,7 +287,10 @@ impl ReadOptions {
         let counts = [block.len(), offset.len(), file_offset.len(), working_set.len(), with.len()];
         let cells = counts.iter().fold(1_usize, |cells, &count| cells.saturating_mul(count));
         if cells == 0 || cells > MOST_CELLS {
-            return no(format!("{cells} combinations of these values"), "give 1 to 10,000: fewer values of some option");
+            return no(
+                format!("{cells} combinations of these values"),
+                "give 1 to 10,000: fewer values of some option",
+            );
         }
         let mut points = Vec::with_capacity(cells);
         for &with in with {
@@ -288,7 +298,8 @@ impl ReadOptions {
                 for &block in block {
                     for &from in file_offset {
                         for &offset in offset {
-                            let [block, offset, from, working_set] = [block, offset, from, working_set].map(ByteCount);
+                            let [block, offset, from, working_set] =
+                                [block, offset, from, working_set].map(ByteCount);
                             let point = Point { block, offset, from, working_set, with };
                             settled.allows(&point)?;
                             points.push(point);
@@ -305,7 +316,10 @@ impl ReadOptions {
         let source = self.source;
         match (source, &self.file) {
             (SourceKind::File | SourceKind::Device, None) => {
-                return no(format!("--source {} needs a FILE", source.name()), "name one, or leave --source out");
+                return no(
+                    format!("--source {} needs a FILE", source.name()),
+                    "name one, or leave --source out",
+                );
             }
             (SourceKind::Memory | SourceKind::Channel(_), Some(_)) => {
                 return no(
@@ -341,7 +355,10 @@ impl ReadOptions {
             );
         }
         if point.from.0.checked_add(point.working_set.0).is_none_or(|end| i64::try_from(end).is_err()) {
-            return no("a working set beyond the end of any file", "give a smaller --file-offset or --working-set");
+            return no(
+                "a working set beyond the end of any file",
+                "give a smaller --file-offset or --working-set",
+            );
         }
         if !placed && point.from.0 > 0 {
             return no(format!("--source {source} has no --file-offset"), "leave it out, or read a file");
@@ -349,16 +366,25 @@ impl ReadOptions {
         match point.with {
             ReadWith::Pread | ReadWith::MmapCopy if !placed => {
                 let with = point.with.name();
-                return no(format!("--with {with} reads at a place, and --source {source} has none"), "give read or readv");
+                return no(
+                    format!("--with {with} reads at a place, and --source {source} has none"),
+                    "give read or readv",
+                );
             }
             ReadWith::MmapCopy if self.way == Way::Write => {
                 return no("--with mmap-copy only reads", "leave it out, or give --direction read");
             }
             ReadWith::Splice if !placed && self.source != SourceKind::Channel(ChannelKind::Pipe) => {
-                return no(format!("--with splice works with files and pipes, not with --source {source}"), "give read or readv");
+                return no(
+                    format!("--with splice works with files and pipes, not with --source {source}"),
+                    "give read or readv",
+                );
             }
             ReadWith::Readv if point.block.0 < 2 => {
-                return no("a block of one byte has no two halves for readv", "give --block 2 or more, or another --with");
+                return no(
+                    "a block of one byte has no two halves for readv",
+                    "give --block 2 or more, or another --with",
+                );
             }
             _ => {}
         }
