@@ -191,13 +191,13 @@ pub(crate) struct Runs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct Sampling {
-    /// Samples of every cell, one in each round [default: 15, as far as 20 s go; 6 is the fewest that give an interval]
+    /// Samples of every cell, one in each round [default: 31, as far as 18 s go; 6 is the fewest that give an interval]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000), conflicts_with_all = ["quick", "thorough"])]
     pub(crate) rounds: Option<u32>,
-    /// A first look: 6 rounds
+    /// A first look: 9 rounds
     #[arg(long, conflicts_with = "thorough")]
     pub(crate) quick: bool,
-    /// For small differences: 101 rounds, as far as 5 minutes go
+    /// For small differences: 201 rounds, as far as 5 minutes go
     #[arg(long)]
     pub(crate) thorough: bool,
     /// Order of the samples: give the seed of an earlier record to repeat its order
@@ -214,9 +214,9 @@ impl Sampling {
         match (self.rounds, self.quick, self.thorough) {
             // As many as asked for, however long they take.
             (Some(rounds), _, _) => (rounds, Duration::from_hours(24)),
-            (None, true, _) => (6, Duration::from_secs(5)),
-            (None, _, true) => (101, Duration::from_mins(5)),
-            (None, false, false) => (15, Duration::from_secs(18)),
+            (None, true, _) => (9, Duration::from_secs(5)),
+            (None, _, true) => (201, Duration::from_mins(5)),
+            (None, false, false) => (31, Duration::from_secs(18)),
         }
     }
 }

@@ -45,9 +45,10 @@ fn every_offset_of_the_table_of_2002_has_a_row_with_the_published_figures() {
 #[test]
 fn every_sample_is_a_run_with_its_numbers_and_the_order_follows_from_the_seed() {
     let document = quick(&["--offset", "0,1,64", "--seed", "11", "--pin", "0"]);
-    assert_eq!(document.runs.len(), 3 * 6);
-    for run in &document.runs {
-        assert_eq!(run.status, Status::Complete);
+    // Beside other programs some samples are void, and taken again.
+    let complete = document.runs.iter().filter(|run| run.status == Status::Complete);
+    assert!((3..=3 * 9).contains(&complete.clone().count()));
+    for run in complete {
         let rate = value(run, Metric::CopyRate, Scope::Run);
         assert!((1e6..1e12).contains(&rate), "{rate} B/s");
         let time = value(run, Metric::ReadTime, Scope::Run);
@@ -55,9 +56,13 @@ fn every_sample_is_a_run_with_its_numbers_and_the_order_follows_from_the_seed() 
         assert!(value(run, Metric::CopyCpu, Scope::Run) > 0.0);
     }
     let effective = &document.options.effective;
-    assert_eq!((&effective["sampling"]["cpu"], &effective["sampling"]["rounds"]), (&0.into(), &6.into()));
+    assert_eq!((&effective["sampling"]["cpu"], &effective["sampling"]["rounds"]), (&0.into(), &9.into()));
     assert_eq!(effective["source"]["own"], true);
-    let order = |document: &Document| document.runs.iter().map(|run| run.cell.clone()).collect::<Vec<_>>();
+    let order = |document: &Document| {
+        let mut order: Vec<_> = document.runs.iter().map(|run| (run.block, run.cell.clone())).collect();
+        order.dedup();
+        order
+    };
     assert_eq!(order(&document), order(&quick(&["--offset", "0,1,64", "--seed", "11"])));
 }
 

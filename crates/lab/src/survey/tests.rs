@@ -27,11 +27,14 @@ struct Mock {
     /// The facts, one after the other.
     governors: Vec<&'static str>,
     still: bool,
+    /// Asked for twice a sample: how often the CPU was lost, by the answer's number.
+    asked: Shared<u64>,
+    lost: fn(u64) -> u64,
 }
 
 impl Mock {
     fn new(clock: &Clock) -> Self {
-        Self { clock: clock.clone(), pinned: None, governors: vec!["performance"], still: false }
+        Self { clock: clock.clone(), pinned: None, governors: vec!["performance"], still: false, asked: Shared::new(0), lost: |_| 0 }
     }
 }
 
@@ -46,6 +49,11 @@ impl Bench for Mock {
     fn pin(&mut self, wanted: Option<u32>) -> Result<u32, LabError> {
         self.pinned = Some(wanted.unwrap_or(3));
         Ok(self.pinned.unwrap())
+    }
+
+    fn preemptions(&self) -> u64 {
+        self.asked.set(self.asked.get() + 1);
+        (self.lost)(self.asked.get())
     }
 
     fn facts(&mut self) -> Result<Facts, LabError> {
@@ -266,6 +274,28 @@ fn a_sample_that_came_out_too_short_is_kept_and_does_not_count() {
             .iter()
             .any(|doubt| doubt.id == DoubtId::FailedRuns && doubt.text.starts_with("1 of 20 samples"))
     );
+}
+
+#[test]
+fn a_sample_that_lost_its_cpu_is_void_and_taken_again_but_not_without_end() {
+    let clock = Clock::default();
+    let stop = Stop::never().unwrap();
+    let once = Survey { rounds: 1, ..survey() };
+    // Lost once, in the middle of the first sample.
+    let mut bench = Mock { lost: |asked| u64::from(asked > 1), ..Mock::new(&clock) };
+    let measured = run(&once, &mut Rack::new(&clock, &[1000]), &mut bench, &stop, &mut |_: &Event<'_>| {});
+    let statuses: Vec<Status> = measured.runs.iter().map(|run| run.status).collect();
+    assert_eq!((measured.status, statuses), (Status::Complete, vec![Status::Void, Status::Complete]));
+    assert!(measured.runs[0].failure.as_ref().unwrap().text.contains("took the CPU"));
+    let doubt = measured.warnings.iter().find(|doubt| doubt.id == DoubtId::OtherLoad).expect("it says so");
+    assert!(doubt.text.starts_with("1 of 2 samples are void"), "{}", doubt.text);
+
+    let mut busy = Mock { lost: |asked| asked, ..Mock::new(&clock) };
+    let measured = run(&once, &mut Rack::new(&clock, &[1000]), &mut busy, &stop, &mut |_: &Event<'_>| {});
+    assert_eq!(measured.runs.len(), TRIES as usize);
+    assert!(measured.runs.iter().all(|run| run.status == Status::Void));
+    assert_eq!(measured.status, Status::Failed, "there is no number");
+    assert!(measured.failure.unwrap().text.contains("took the CPU"));
 }
 
 #[test]

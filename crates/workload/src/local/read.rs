@@ -24,7 +24,7 @@ use std::time::Duration;
 use haul_copy::MappedFile;
 use haul_host::block;
 use haul_host::cached::{self, CachedFile};
-use haul_host::channel::{Channel, ChannelKind, datagrams};
+use haul_host::channel::{Channel, ChannelKind};
 use haul_host::socket::PageBuffer;
 use haul_host::thread::{self, Tid};
 use haul_stats::{ByteCount, Cell, Metric, Reading, Scope};
@@ -199,8 +199,11 @@ impl ReadSubject {
         let failed = |error| way.failed(channel.kind().name(), error);
         let (sender, receiver) = (channel.sender(), channel.receiver());
         let buffer = buffer.at_mut(places.offset).get_mut(..places.block).unwrap_or_default();
+        let at_once = at_once(channel, *way, &point);
+        let datagrams = channel.kind() == ChannelKind::Udp;
         let mut other = vec![FILL; places.block];
-        let at_once = at_once(channel, places.block);
+        // Filled in one piece, where it need not be datagrams: nobody measures how.
+        let filling = vec![FILL; places.block * if datagrams { 1 } else { at_once.min(places.calls) }];
         for _ in 0..passes {
             let mut left = places.calls;
             while left > 0 {
@@ -209,8 +212,10 @@ impl ReadSubject {
                 left -= blocks;
                 sample.bytes.0 += bytes as u64;
                 if *way == Way::Read {
-                    for _ in 0..blocks {
-                        ways.give(sender, ReadWith::Read, &other).map_err(failed)?;
+                    let (times, piece) = if datagrams { (blocks, places.block) } else { (1, bytes) };
+                    for _ in 0..times {
+                        let piece = filling.get(..piece).unwrap_or_default();
+                        ways.give(sender, ReadWith::Read, piece).map_err(failed)?;
                     }
                     channel.await_arrival(bytes)?;
                     let begun = Begun::now(*thread);
@@ -358,13 +363,10 @@ fn begun(passes: u64) -> Sample {
     Sample { passes, thread_cpu: Some(Duration::ZERO), ..Sample::default() }
 }
 
-/// How many blocks a channel is filled with at once.
-fn at_once(channel: &Channel, block: usize) -> usize {
-    if channel.kind() == ChannelKind::Udp {
-        datagrams(channel.room(), block)
-    } else {
-        (channel.room().as_usize().unwrap_or(usize::MAX) / block.max(1)).max(1)
-    }
+/// How many blocks a channel is filled with at once; 0 where not one fits.
+fn at_once(channel: &Channel, way: Way, point: &Point) -> usize {
+    let copied = way == Way::Read || point.with != ReadWith::Splice;
+    channel.blocks(point.block.as_usize().unwrap_or(usize::MAX), copied)
 }
 
 /// Refuses what would push others out of memory.
@@ -403,7 +405,7 @@ fn fits(source: &Source, point: &Point, way: Way) -> Result<()> {
             format!("{} would be written to", file.name()),
             "leave FILE out: only haul's own file is written",
         ),
-        Source::Channel(channel) if channel.room().0 < point.block.0 => {
+        Source::Channel(channel) if at_once(channel, way, point) == 0 => {
             let (kind, room) = (channel.kind().name(), channel.room());
             no(
                 format!("a block of {} does not fit a {kind}, which holds {room} here", point.block),

@@ -214,7 +214,7 @@ fn of_a_small_file_all_is_walked_where_nothing_is_said() {
 fn what_is_not_in_the_page_cache_is_read_first_or_refused() {
     let (_directory, path) = file(256 << 10);
     let drop_pages = || {
-        let file = fs::File::open(&path).expect("open");
+        let file = File::open(&path).expect("open");
         file.sync_all().expect("sync");
         // What `dd oflag=nocache` does; a page that somebody maps stays.
         let status = std::process::Command::new("dd")
