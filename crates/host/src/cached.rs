@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn what_cannot_be_read_so_is_refused_by_name() {
         for (path, wanted) in
-            [("/proc/self", "regular file"), ("/dev/zero", "--source device"), ("/nonexistent", "open")]
+            [("/proc/self", "regular file"), ("/dev/zero", "--source device"), ("/nowhere/file", "open")]
         {
             let error = CachedFile::open(Path::new(path)).expect_err("refused").to_string();
             assert!(error.contains(path) && error.contains(wanted), "{error}");

@@ -270,7 +270,11 @@ mod tests {
                 // One byte past the allocator's alignment, so that pages are touched that hold little of it.
                 let block = &bytes[1..];
                 for number in 0..count {
-                    let sent = if copied { block::write(channel.sender(), block) } else { block::into_pipe(channel.sender(), block) };
+                    let sent = if copied {
+                        block::write(channel.sender(), block)
+                    } else {
+                        block::into_pipe(channel.sender(), block)
+                    };
                     assert_eq!(sent.ok(), Some(size), "{size}, {copied}: {number} of {count}");
                 }
                 let mut found = vec![0; size];

@@ -38,8 +38,8 @@ pub(crate) use ns::{
     NamespaceKind, effective_ids, enter, keep_without, leave, netns_cookie, open_files, set_open_files,
 };
 pub(crate) use sched::{
-    affinity, block_signals, clock_of_thread, current_cpu, current_thread, monotonic, pin, preemptions, set_timer_slack,
-    sleep_until,
+    affinity, block_signals, clock_of_thread, current_cpu, current_thread, monotonic, pin, preemptions,
+    set_timer_slack, sleep_until,
 };
 
 pub(crate) use uring::Ring;

@@ -53,6 +53,12 @@ pub const SAMPLE: Duration = Duration::from_millis(1);
 /// How often a sample is taken at one place of a round, where others took the CPU away in the middle of it.
 const TRIES: u32 = 8;
 
+/// How long a sample is tried for there: one that takes longer than a scheduler's slice would be disturbed for ever beside others.
+const TRIED_FOR: Duration = Duration::from_millis(100);
+
+/// The share of a sample's time that its thread may have been without a CPU: half of the smallest change worth a word.
+const LOST_SHARE: f64 = 0.005;
+
 /// How a survey is made.
 #[derive(Debug, Clone)]
 pub struct Survey {
@@ -173,7 +179,8 @@ fn left_out(runs: &[Run]) -> Vec<Doubt> {
     let (disturbed, others): (Vec<&Run>, Vec<&Run>) = out.partition(|run| why(run) == LOST_CPU);
     let mut doubts = Vec::new();
     if let Some(first) = others.first() {
-        let text = format!("{} of {} samples gave no number; the first: {}", others.len(), runs.len(), why(first));
+        let text =
+            format!("{} of {} samples gave no number; the first: {}", others.len(), runs.len(), why(first));
         doubts.push(Doubt::new(DoubtId::FailedRuns, text));
     }
     if !disturbed.is_empty() {
@@ -181,6 +188,12 @@ fn left_out(runs: &[Run]) -> Vec<Doubt> {
         doubts.push(Doubt::new(DoubtId::OtherLoad, text));
     }
     doubts
+}
+
+/// Whether a sample that lost its CPU was without it for long; unknown is long.
+fn lost_much(sample: &Sample) -> bool {
+    let without = |cpu: Duration| sample.elapsed.saturating_sub(cpu) > sample.elapsed.mul_f64(LOST_SHARE);
+    sample.thread_cpu.is_none_or(without)
 }
 
 enum End {
@@ -352,6 +365,7 @@ impl Course<'_> {
 
     /// Takes a sample of a cell; again where another program had the CPU meanwhile, which says nothing of the cell.
     fn sample(&mut self, cell: usize, subject: &mut dyn Subject, bench: &dyn Bench) {
+        let begun = bench.now();
         for _ in 0..TRIES {
             let run = self.run(cell, Some(self.rounds), subject, bench);
             let prepared = subject.prepare(cell);
@@ -361,7 +375,7 @@ impl Course<'_> {
             let outcome = sample.map_err(LabError::from).and_then(|sample| self.long_enough(sample));
             let state = &mut self.cells[cell];
             let (run, again) = match outcome {
-                Ok(sample) if lost > 0 => {
+                Ok(sample) if lost > 0 && lost_much(&sample) => {
                     let failure = Failure { exit: 1, text: LOST_CPU.to_owned() };
                     let readings = subject.readings(cell, &sample);
                     (Run { status: Status::Void, failure: Some(failure), readings, ..run }, true)
@@ -377,7 +391,7 @@ impl Course<'_> {
                 }
             };
             self.runs.push(run);
-            if !again {
+            if !again || bench.now().since(begun) > TRIED_FOR {
                 return;
             }
         }

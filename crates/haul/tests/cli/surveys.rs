@@ -1,11 +1,13 @@
 //! `haul read` from the outside: real files, pipes and sockets, one document, and what it refuses.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::thread;
 use std::time::Duration;
 
 use haul_results::record::{Document, Kind, Status};
-use haul_stats::{CellValue, Metric, Scope};
+use haul_stats::estimate::{Summary, spearman};
+use haul_stats::{Cell, CellValue, Metric, Scope};
 
 use crate::process::{Ended, Home, Running, value};
 
@@ -67,6 +69,33 @@ fn every_sample_is_a_run_with_its_numbers_and_the_order_follows_from_the_seed() 
 }
 
 #[test]
+fn a_survey_that_is_repeated_puts_the_cells_that_differ_into_the_same_order() {
+    let medians = || -> BTreeMap<Cell, f64> {
+        let document = quick(&["--block", "512..64K*2", "--offset", "0,1", "--working-set", "64K,1M"]);
+        let mut rates: BTreeMap<Cell, Vec<f64>> = BTreeMap::new();
+        for run in document.runs.iter().filter(|run| run.status == Status::Complete) {
+            rates.entry(run.cell.clone()).or_default().push(value(run, Metric::CopyRate, Scope::Run));
+        }
+        rates.into_iter().filter_map(|(cell, rates)| Some((cell, Summary::of(&rates)?.median))).collect()
+    };
+    let (first, second) = (medians(), medians());
+    let mut known: Vec<(f64, f64)> =
+        first.iter().filter_map(|(cell, rate)| Some((*rate, *second.get(cell)?))).collect();
+    known.sort_by(|a, b| a.0.total_cmp(&b.0));
+    // Of cells that are alike the order is chance: each that is kept is 5 % above the one before.
+    let mut apart: Vec<(f64, f64)> = Vec::new();
+    for pair in known {
+        if apart.last().is_none_or(|last| pair.0 > last.0 * 1.05) {
+            apart.push(pair);
+        }
+    }
+    let (first, second): (Vec<f64>, Vec<f64>) = apart.into_iter().unzip();
+    assert!(first.len() >= 6, "the blocks make a difference: {first:?}");
+    let rho = spearman(&first, &second).expect("an order");
+    assert!(rho >= 0.8, "{rho}: {first:?} {second:?}");
+}
+
+#[test]
 fn every_source_and_call_gives_numbers_both_ways() {
     for arguments in [
         &["--with", "read,pread,readv,mmap-copy,io_uring,splice"][..],
@@ -108,7 +137,7 @@ fn what_cannot_be_read_so_is_refused_alike_in_text_and_json() {
         (&["--direction", "write", small], 2, "leave FILE out"),
         (&["--working-set", "1024T"], 2, "smaller --working-set"),
         (&["--pin", "8191"], 1, "CPU 8191"),
-        (&["/nonexistent"], 1, "cannot open /nonexistent"),
+        (&["/nowhere/file"], 1, "cannot open /nowhere/file"),
         (&["--quick", "--thorough"], 2, "--thorough"),
     ] {
         let quick = if arguments.contains(&"--quick") { &[][..] } else { &["--quick", "--offset=0"] };

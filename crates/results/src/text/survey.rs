@@ -80,6 +80,11 @@ impl Rate {
         self.interval.zip(other.interval).is_some_and(|(own, other)| own.is_apart_from(&other))
     }
 
+    /// What stands before a change: nothing where it is one, or where it is the base's own.
+    fn mark(&self, base: &Self) -> &'static str {
+        if self.is_apart_from(base) || self.summary == base.summary { "" } else { "~ " }
+    }
+
     fn change_pct(&self, base: &Self) -> f64 {
         (self.summary.median / base.summary.median - 1.0) * 100.0
     }
@@ -181,8 +186,7 @@ fn axis_keys(rows: &[Row]) -> Vec<Column> {
 }
 
 fn change(rate: &Rate, base: &Rate) -> String {
-    let mark = if rate.is_apart_from(base) { "" } else { "~ " };
-    format!("{mark}{}", signed(rate.change_pct(base), 1))
+    format!("{}{}", rate.mark(base), signed(rate.change_pct(base), 1))
 }
 
 /// What the figures stand on.
@@ -416,8 +420,7 @@ fn published(out: &mut String, document: &Document, beside: &Beside, layout: Lay
         today.iter().map(|(_, rate)| or_none(rate.as_ref().map(|rate| format!("{:.4}", seconds(rate)))));
     table.values.push(column(&["today", "s"], now.collect()));
     let slower = |rate: &Rate| {
-        let mark = if rate.is_apart_from(&base) { "" } else { "~ " };
-        format!("{mark}{}", signed((seconds(rate) / seconds(&base) - 1.0) * 100.0, 1))
+        format!("{}{}", rate.mark(&base), signed((seconds(rate) / seconds(&base) - 1.0) * 100.0, 1))
     };
     let changes = today.iter().map(|(_, rate)| or_none(rate.as_ref().map(slower)));
     table.values.push(column(&["today", "%"], changes.collect()).joined(true));

@@ -192,8 +192,8 @@ fn what_cannot_be_is_refused_with_the_object_and_the_remedy() {
         assert!(parts.iter().all(|part| error.contains(part)), "{parts:?} are not in: {error}");
         assert_eq!(exit, 2, "{error}");
     }
-    let (error, exit) = refused(&of(Path::new("/nonexistent")));
-    assert!(error.contains("cannot open /nonexistent"), "{error}");
+    let (error, exit) = refused(&of(Path::new("/nowhere/file")));
+    assert!(error.contains("cannot open /nowhere/file"), "{error}");
     assert_eq!(exit, 1);
     let (error, _) = refused(&ReadOptions { with: vec![ReadWith::MmapCopy], ..of(Path::new("/dev/zero")) });
     assert!(error.contains("/dev/zero") && error.contains("--source device"), "{error}");
