@@ -1,6 +1,6 @@
 //! A file whose pages are in the page cache: what a cached read copies from.
 //!
-//! Reading such a file is one copy from the kernel's memory to the user's (`copy_page_to_iter`, lib/iov_iter.c) and the way
+//! Reading such a file is one copy from the kernel's memory to the user's (`copy_page_to_iter`, `lib/iov_iter.c`) and the way
 //! there, which is why it was the classic test of a kernel's copy routines. Whether the pages are there is asked of the kernel
 //! and not assumed: of a file that was just read, some may be gone again.
 

@@ -18,7 +18,10 @@ const BLOCK: u64 = 8 << 10;
 const COLUMNS: [&str; 3] = ["2.5.41", "unaligned", "all"];
 
 /// Offset, and seconds: by the kernel, with the routine for unaligned buffers, with the routine for all.
-const CACHED_READ_2002: [(u64, Option<f64>, Option<f64>, Option<f64>); 33] = [
+type Row = (u64, Option<f64>, Option<f64>, Option<f64>);
+
+/// The table.
+const CACHED_READ_2002: [Row; 33] = [
     (0, Some(4.373), Some(4.387), Some(6.063)),
     (1, Some(10.024), Some(6.410), None),
     (2, Some(10.002), Some(6.411), None),

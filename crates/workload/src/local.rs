@@ -110,6 +110,8 @@ pub fn rates(sample: &Sample) -> Vec<Reading> {
 
 #[cfg(test)]
 mod tests {
+    use haul_stats::Value;
+
     use super::*;
 
     #[test]
@@ -127,7 +129,7 @@ mod tests {
             readings
                 .iter()
                 .find(|reading| reading.metric == metric)
-                .map(|reading| reading.value.map(|v| v.as_f64()))
+                .map(|reading| reading.value.map(Value::as_f64))
         };
         assert_eq!(value(&sample, Metric::CopyRate), Some(Some(6.5536e9)));
         assert_eq!(value(&sample, Metric::CopyTime), Some(Some(1250.0)));

@@ -158,7 +158,7 @@ fn survey() -> Survey {
     Survey {
         rounds: 8,
         sample: Duration::from_millis(1),
-        budget: Duration::from_secs(3600),
+        budget: Duration::from_hours(1),
         seed: 7,
         pin: None,
         requested: json!({"seed": 7}),

@@ -217,6 +217,9 @@ fn notes(out: &mut String, rates: &[Option<Rate>], compared: bool, layout: Layou
     }
 }
 
+/// The rates of a map by their places on its two axes.
+type Block<'a> = BTreeMap<(&'a CellValue, &'a CellValue), &'a Rate>;
+
 /// A map for each combination of the axes beyond the two longest.
 fn maps(out: &mut String, axes: &[&str], rows: &[Row], rates: &[Option<Rate>], layout: Layout) {
     let levels = |axis: &str| {
@@ -234,7 +237,7 @@ fn maps(out: &mut String, axes: &[&str], rows: &[Row], rates: &[Option<Rate>], l
     let scale = scale(rates);
     let medians = || rates.iter().flatten().map(|rate| rate.summary.median);
     let bounds = (medians().fold(f64::INFINITY, f64::min), medians().fold(0.0, f64::max));
-    let mut blocks: Vec<(Vec<&CellValue>, BTreeMap<(&CellValue, &CellValue), &Rate>)> = Vec::new();
+    let mut blocks: Vec<(Vec<&CellValue>, Block<'_>)> = Vec::new();
     for (row, rate) in rows.iter().zip(rates) {
         let (Some(at_down), Some(at_across)) = (row.cell.get(*down), row.cell.get(*across)) else { continue };
         let name: Vec<&CellValue> = others.iter().filter_map(|axis| row.cell.get(*axis)).collect();
@@ -280,7 +283,7 @@ struct Map<'a> {
     across: &'a str,
     rows: Vec<&'a CellValue>,
     columns: Vec<&'a CellValue>,
-    block: &'a BTreeMap<(&'a CellValue, &'a CellValue), &'a Rate>,
+    block: &'a Block<'a>,
     scale: &'a Scale,
     bounds: (f64, f64),
 }
@@ -293,11 +296,11 @@ impl Map<'_> {
         let first = names.iter().chain([&corner]).map(|name| name.chars().count()).max().unwrap_or(0);
         let columns: Vec<(String, Vec<Option<&Rate>>)> =
             self.columns.iter().map(|at| self.column(at)).collect();
-        let text = |rate: &Option<&Rate>| {
+        let text = |rate: Option<&Rate>| {
             rate.map_or_else(|| NONE.to_owned(), |rate| self.scale.show(rate.summary.median))
         };
         let width = |(name, rates): &(String, Vec<Option<&Rate>>)| {
-            let widest = rates.iter().map(|rate| text(rate).chars().count()).max().unwrap_or(0);
+            let widest = rates.iter().map(|rate| text(*rate).chars().count()).max().unwrap_or(0);
             // A blank on either side, so that a colour has an edge.
             widest.max(name.chars().count()) + 2
         };
@@ -319,7 +322,7 @@ impl Map<'_> {
                 let _ = write!(out, "{name:>first$}");
                 for column in page {
                     let rate = column.1.get(row).copied().flatten();
-                    let shown = format!("{:>1$} ", text(&rate), width(column) - 1);
+                    let shown = format!("{:>1$} ", text(rate), width(column) - 1);
                     out.push_str(&self.painted(&shown, rate, layout.style));
                 }
                 trim(out);

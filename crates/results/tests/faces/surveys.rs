@@ -21,7 +21,7 @@ fn readings(rate: f64) -> Vec<Reading> {
 /// Nine rounds over the cells, each with a rate of its own.
 fn survey(command: &str, requested: &Json, cells: &[(Cell, f64)]) -> Document {
     // Of no order that a cell could keep in step with.
-    let noise = (0..cells.len() as u32 * 9)
+    let noise = (0..u32::try_from(cells.len()).unwrap() * 9)
         .map(|at| 0.99 + f64::from(at.wrapping_mul(2_654_435_761) >> 16) / 65_536.0 * 0.02);
     // Not in the order of the cells, as a survey goes through them.
     let runs = (0..9).flat_map(|round| cells.iter().cycle().skip(round * 5 % cells.len()).take(cells.len()));

@@ -9,7 +9,7 @@ use super::*;
 fn file(bytes: usize) -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a directory");
     let path = directory.path().join("file");
-    let content: Vec<u8> = (0..bytes).map(|at| (at / 7 % 251) as u8).collect();
+    let content: Vec<u8> = (0..=250).flat_map(|byte| [byte; 7]).cycle().take(bytes).collect();
     fs::write(&path, content).expect("write");
     (directory, path)
 }
