@@ -13,9 +13,11 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use haul_stats::units;
 
 mod copy;
+mod read;
 mod workload;
 
 pub(crate) use copy::Copy;
+pub(crate) use read::Read;
 pub(crate) use workload::{CommonOptions, ExchangeOptions, StreamOptions};
 
 const EXAMPLES: &str = "\
@@ -25,7 +27,8 @@ Examples:
   haul stream HOST --flows 1,4,16 --runs 5     a sweep against a host that runs 'haul serve'
   haul rr HOST --flows 200 --request 1400      transactions per second and their latency
   haul stream HOST --probe rr:1000/s           what the load does to the latency of others
-  haul ab stream HOST --arm off:nic.tso=off --arm on:nic.tso=on --pairs 10";
+  haul ab stream HOST --arm off:nic.tso=off --arm on:nic.tso=on --pairs 10
+  haul read                                    what an unaligned buffer costs when a cached file is read";
 
 /// Measures what it costs to move bytes, and tells whether a change made it cheaper.
 #[derive(Parser, Debug)]
@@ -52,6 +55,8 @@ pub(crate) enum Command {
     Copy(Box<Copy>),
     /// Compare arms: does a setting, or an option, make it better or worse?
     Ab(Box<Ab>),
+    /// Measure how fast what is in memory is read: a cached file, a pipe, a socket, over sizes and alignments
+    Read(Box<Read>),
     /// Show the fingerprint: what of this host, and of the other end, decides results
     Env(Env),
     /// List the settings haul can change, or put back what a killed haul left changed
@@ -90,6 +95,7 @@ impl Command {
             | Self::Crr(_)
             | Self::Ab(_)
             | Self::Copy(_)
+            | Self::Read(_)
             | Self::Completions { .. }
             | Self::Man { .. } => false,
         }
@@ -184,6 +190,40 @@ pub(crate) struct Runs {
     /// Repeat every cell this often, each with new connections: a spread takes at least 3
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = "Deciding")]
     pub(crate) runs: u32,
+}
+
+/// How a survey samples its cells.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Sampling")]
+pub(crate) struct Sampling {
+    /// Samples of every cell, one in each round [default: 31, as far as 18 s go; 6 is the fewest that give an interval]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000), conflicts_with_all = ["quick", "thorough"])]
+    pub(crate) rounds: Option<u32>,
+    /// A first look: 9 rounds
+    #[arg(long, conflicts_with = "thorough")]
+    pub(crate) quick: bool,
+    /// For small differences: 201 rounds, as far as 5 minutes go
+    #[arg(long)]
+    pub(crate) thorough: bool,
+    /// Order of the samples: give the seed of an earlier record to repeat its order
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// The CPU to measure on [default: the last one allowed]
+    #[arg(long, value_name = "CPU")]
+    pub(crate) pin: Option<u32>,
+}
+
+impl Sampling {
+    /// How many rounds, and the time after which none is begun.
+    pub(crate) fn rounds_and_budget(&self) -> (u32, Duration) {
+        match (self.rounds, self.quick, self.thorough) {
+            // As many as asked for, however long they take.
+            (Some(rounds), _, _) => (rounds, Duration::from_hours(24)),
+            (None, true, _) => (9, Duration::from_secs(5)),
+            (None, _, true) => (201, Duration::from_mins(5)),
+            (None, false, false) => (31, Duration::from_secs(18)),
+        }
+    }
 }
 
 const TARGETS: &str = "\

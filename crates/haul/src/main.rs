@@ -11,6 +11,7 @@ mod measure;
 mod screen;
 mod serve;
 mod state;
+mod survey;
 mod tape;
 
 use std::fs;
@@ -58,6 +59,7 @@ fn run(command: &Command) -> Result<ExitCode> {
         Command::Crr(args) => measure::exchange(Workload::Crr, args),
         Command::Copy(args) => copy::copy(args),
         Command::Ab(args) => measure::ab(args),
+        Command::Read(args) => survey::read(args),
         Command::Env(args) => host::env(args),
         Command::Settings { action } => host::settings(action),
         Command::Explain { name } => {

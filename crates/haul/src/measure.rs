@@ -352,6 +352,18 @@ pub(crate) fn exit_of(error: &anyhow::Error) -> u8 {
 
 /// Writes the document in the format asked for and gives its exit code, the same in every format.
 pub(crate) fn write(document: &Document, output: &Output) -> Result<ExitCode> {
+    write_as(document, output, |document| match document.kind {
+        Kind::Demo if !document.runs.is_empty() => text::demonstration(document, &DEMONSTRATION, layout()),
+        _ => text::document(document, layout()),
+    })
+}
+
+/// [`write()`] with words of its own.
+pub(crate) fn write_as(
+    document: &Document,
+    output: &Output,
+    words: impl FnOnce(&Document) -> String,
+) -> Result<ExitCode> {
     let exit = match (document.status, &document.failure) {
         (Status::Complete, _) => 0,
         (_, Some(failure)) => failure.exit,
@@ -361,12 +373,9 @@ pub(crate) fn write(document: &Document, output: &Output) -> Result<ExitCode> {
     let written = match output.format {
         Format::Json => json::write(document, stdout),
         Format::Jsonl => json::write_line(document, stdout),
-        Format::Text if document.kind == Kind::Demo && !document.runs.is_empty() => {
-            print(&text::demonstration(document, &DEMONSTRATION, layout())).map_err(ResultsError::Write)
-        }
         // What failed before there was anything to show is an error and nothing else.
         Format::Text if document.runs.is_empty() && document.failure.is_some() => Ok(()),
-        Format::Text => print(&text::document(document, layout())).map_err(ResultsError::Write),
+        Format::Text => print(&words(document)).map_err(ResultsError::Write),
     };
     match written {
         Ok(()) => {}

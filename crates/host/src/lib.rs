@@ -12,6 +12,9 @@
 //! read through `/proc/thread-self`, because threads of one process live in different namespaces.
 #![deny(unsafe_code)]
 
+pub mod block;
+pub mod cached;
+pub mod channel;
 pub mod clock;
 pub mod counters;
 pub mod error;

@@ -5,6 +5,8 @@
 //! No policy lives here.
 
 mod batch;
+mod block;
+mod cached;
 mod call;
 mod control;
 mod file;
@@ -15,8 +17,16 @@ mod notice;
 mod ns;
 mod perf;
 mod sched;
+mod uring;
 
 pub(crate) use batch::{Arrived, Batch, receive_message};
+pub(crate) use block::{
+    arrived, from_pipe, into_pipe, read, read_at, read_halves, read_halves_at, splice, write, write_at,
+    write_halves, write_halves_at,
+};
+#[cfg(test)]
+pub(crate) use cached::forget;
+pub(crate) use cached::{cached_pages, resident_pages};
 pub(crate) use file::{memory_file, pipe_size, sendfile, splice_from, splice_to};
 pub(crate) use mapped::{Taken, Window, page_size};
 pub(crate) use memory::{HugeTable, Mapping};
@@ -31,8 +41,10 @@ pub(crate) use ns::{
 pub(crate) use perf::{counter, read_group};
 pub(crate) use sched::{
     accept_nudges, affinity, block_signals, clock_of_thread, current_cpu, current_thread, monotonic, nudge,
-    pin, set_timer_slack, sleep_until,
+    pin, preemptions, set_timer_slack, sleep_until,
 };
+
+pub(crate) use uring::Ring;
 
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};

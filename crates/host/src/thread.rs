@@ -98,6 +98,11 @@ pub fn cpu_clock(thread: Tid) -> Result<Duration> {
     sys::clock_of_thread(thread.0).named("read the CPU time of", || format!("thread {thread}"))
 }
 
+/// How often the calling thread lost its CPU to another while it wanted to go on. It never waited for anything then.
+pub fn preemptions() -> Result<u64> {
+    sys::preemptions().named("count the preemptions of", || "this thread".into())
+}
+
 /// utime and stime of a `stat` file (`proc_pid_stat(5)`). The name before them may contain anything, also `) R 1`.
 fn split_of(stat: &str) -> Option<(u64, u64)> {
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace().skip(11);
@@ -371,6 +376,26 @@ mod tests {
         for broken in ["", "7 (a", "7 (a) S 1 2", "7 (a) S 1 2 3 4 5 6 7 8 9 10 x y"] {
             assert_eq!(split_of(broken), None, "{broken}");
         }
+    }
+
+    #[test]
+    fn who_shares_a_cpu_is_preempted() {
+        let last = *affinity_of_current().expect("affinity").cpus().last().expect("a CPU");
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let busy = || {
+            pin_current(&std::iter::once(last).collect()).expect("pin");
+            let until = clock::now().after(Duration::from_secs(20));
+            let before = preemptions().expect("counted");
+            while preemptions().expect("counted") < before + 3 && clock::now() < until {
+                black_box(stop.load(std::sync::atomic::Ordering::Relaxed));
+            }
+            preemptions().expect("counted") - before
+        };
+        std::thread::scope(|scope| {
+            let both = [scope.spawn(busy), scope.spawn(busy)];
+            let counts = both.map(|thread| thread.join().expect("no panic"));
+            assert!(counts.iter().any(|&count| count >= 3), "{counts:?}");
+        });
     }
 
     #[test]

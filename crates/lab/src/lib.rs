@@ -15,6 +15,7 @@ pub mod error;
 pub mod live;
 pub mod option;
 pub mod plan;
+pub mod published;
 pub mod record;
 pub mod rig;
 pub mod runner;

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! A machine drifts (clock rates, neighbours, a hypervisor), and a sweep that walks its axis in order makes the drift look like
-//! an effect of the axis. Here each round has every cell once, so drift meets all of them alike. Samples are short, tens of
-//! times a scheduler's tick at most, and their median leaves out those that were disturbed; nothing is sampled again because
-//! of what came out.
+//! an effect of the axis. Here each round has every cell once, so drift meets all of them alike. A sample in the middle of which
+//! another program took the CPU is void and taken again, because the kernel counts that and not because of what came out; what
+//! else disturbs one the median leaves out.
 //!
 //! It knows neither what is measured ([`Subject`]) nor a real clock ([`Bench`]), so its promises are tested without either.
 
@@ -46,6 +46,19 @@ const CLOCK_READS: u32 = 20_000;
 /// More passes than a sample can need: one of a nanosecond would take twenty minutes.
 const MOST_PASSES: u64 = 1 << 40;
 
+/// How long a sample is to take: tens of thousands of steps of most clocks, and short beside a scheduler's slice (3 ms), so that
+/// another program on the CPU meets few samples. With 5 ms every other one lost its CPU beside a compiler.
+pub const SAMPLE: Duration = Duration::from_millis(1);
+
+/// How often a sample is taken at one place of a round, where others took the CPU away in the middle of it.
+const TRIES: u32 = 8;
+
+/// How long a sample is tried for there: one that takes longer than a scheduler's slice would be disturbed for ever beside others.
+const TRIED_FOR: Duration = Duration::from_millis(100);
+
+/// The share of a sample's time that its thread may have been without a CPU: half of the smallest change worth a word.
+const LOST_SHARE: f64 = 0.005;
+
 /// How a survey is made.
 #[derive(Debug, Clone)]
 pub struct Survey {
@@ -71,6 +84,9 @@ pub trait Bench {
     /// Binds this thread to one CPU, the last allowed one where none is wanted, and returns the one it is bound to.
     fn pin(&mut self, wanted: Option<u32>) -> Result<u32, LabError>;
 
+    /// How often this thread has lost its CPU to another while it wanted to go on.
+    fn preemptions(&self) -> u64;
+
     /// Describes the host as it is now.
     fn facts(&mut self) -> Result<Facts, LabError>;
 }
@@ -90,6 +106,10 @@ impl Bench for ThisHost {
         let cpu = wanted.or(last).unwrap_or(0);
         thread::pin_current(&std::iter::once(cpu).collect())?;
         Ok(thread::current_cpu()?)
+    }
+
+    fn preemptions(&self) -> u64 {
+        thread::preemptions().unwrap_or(0)
     }
 
     fn facts(&mut self) -> Result<Facts, LabError> {
@@ -121,8 +141,11 @@ pub fn run(
     };
     let outcome = course.drive(subject, bench, stop, observer);
     let (runs, mut doubts) = (std::mem::take(&mut course.runs), std::mem::take(&mut course.doubts));
+    let numbers = runs.iter().any(|run| run.status == Status::Complete);
+    let last = || runs.iter().rev().find_map(|run| run.failure.clone());
     let (status, failure) = match outcome {
-        Ok(End::Done) => (Status::Complete, None),
+        Ok(End::Done) if numbers => (Status::Complete, None),
+        Ok(End::Done) => (Status::Failed, last()),
         Ok(End::Interrupted) => {
             let complete = runs.iter().filter(|run| run.status == Status::Complete).count();
             let text =
@@ -146,14 +169,31 @@ pub fn run(
     }
 }
 
-/// A doubt where samples are not in the figures.
-fn left_out(runs: &[Run]) -> Option<Doubt> {
-    let out: Vec<&Run> =
-        runs.iter().filter(|run| matches!(run.status, Status::Failed | Status::Void)).collect();
-    let first = out.first()?;
-    let why = first.failure.as_ref().map_or("no reason was given", |failure| failure.text.as_str());
-    let text = format!("{} of {} samples gave no number; the first: {why}", out.len(), runs.len());
-    Some(Doubt::new(DoubtId::FailedRuns, text))
+/// Why a sample is void that another program disturbed.
+const LOST_CPU: &str = "another program took the CPU in the middle of it";
+
+/// Doubts where samples are not in the figures.
+fn left_out(runs: &[Run]) -> Vec<Doubt> {
+    let why = |run: &Run| run.failure.as_ref().map(|failure| failure.text.clone()).unwrap_or_default();
+    let out = runs.iter().filter(|run| matches!(run.status, Status::Failed | Status::Void));
+    let (disturbed, others): (Vec<&Run>, Vec<&Run>) = out.partition(|run| why(run) == LOST_CPU);
+    let mut doubts = Vec::new();
+    if let Some(first) = others.first() {
+        let text =
+            format!("{} of {} samples gave no number; the first: {}", others.len(), runs.len(), why(first));
+        doubts.push(Doubt::new(DoubtId::FailedRuns, text));
+    }
+    if !disturbed.is_empty() {
+        let text = format!("{} of {} samples are void: {LOST_CPU}", disturbed.len(), runs.len());
+        doubts.push(Doubt::new(DoubtId::OtherLoad, text));
+    }
+    doubts
+}
+
+/// Whether a sample that lost its CPU was without it for long; unknown is long.
+fn lost_much(sample: &Sample) -> bool {
+    let without = |cpu: Duration| sample.elapsed.saturating_sub(cpu) > sample.elapsed.mul_f64(LOST_SHARE);
+    sample.thread_cpu.is_none_or(without)
 }
 
 enum End {
@@ -323,23 +363,38 @@ impl Course<'_> {
         }
     }
 
-    /// Takes a sample of a cell.
+    /// Takes a sample of a cell; again where another program had the CPU meanwhile, which says nothing of the cell.
     fn sample(&mut self, cell: usize, subject: &mut dyn Subject, bench: &dyn Bench) {
-        let run = self.run(cell, Some(self.rounds), subject, bench);
-        let sample = subject.prepare(cell).and_then(|()| subject.sample(cell, self.cells[cell].passes));
-        let outcome = sample.map_err(LabError::from).and_then(|sample| self.long_enough(sample));
-        let state = &mut self.cells[cell];
-        self.runs.push(match outcome {
-            Ok(sample) => {
-                state.failed = 0;
-                Run { readings: subject.readings(cell, &sample), ..run }
+        let begun = bench.now();
+        for _ in 0..TRIES {
+            let run = self.run(cell, Some(self.rounds), subject, bench);
+            let prepared = subject.prepare(cell);
+            let before = bench.preemptions();
+            let sample = prepared.and_then(|()| subject.sample(cell, self.cells[cell].passes));
+            let lost = bench.preemptions().saturating_sub(before);
+            let outcome = sample.map_err(LabError::from).and_then(|sample| self.long_enough(sample));
+            let state = &mut self.cells[cell];
+            let (run, again) = match outcome {
+                Ok(sample) if lost > 0 && lost_much(&sample) => {
+                    let failure = Failure { exit: 1, text: LOST_CPU.to_owned() };
+                    let readings = subject.readings(cell, &sample);
+                    (Run { status: Status::Void, failure: Some(failure), readings, ..run }, true)
+                }
+                Ok(sample) => {
+                    state.failed = 0;
+                    (Run { readings: subject.readings(cell, &sample), ..run }, false)
+                }
+                Err(error) => {
+                    state.failed += 1;
+                    state.out = state.failed >= GIVE_UP_AFTER;
+                    (Run { status: Status::Failed, failure: Some(failure(&error)), ..run }, false)
+                }
+            };
+            self.runs.push(run);
+            if !again || bench.now().since(begun) > TRIED_FOR {
+                return;
             }
-            Err(error) => {
-                state.failed += 1;
-                state.out = state.failed >= GIVE_UP_AFTER;
-                Run { status: Status::Failed, failure: Some(failure(&error)), ..run }
-            }
-        });
+        }
     }
 
     fn long_enough(&self, sample: Sample) -> Result<Sample, LabError> {

@@ -372,3 +372,33 @@ fn the_interval_of_a_percentile_covers_it_as_often_as_it_says() {
         }
     }
 }
+
+#[test]
+fn the_interval_of_a_median_covers_it_as_often_as_it_says() {
+    for (noise, median) in [(Noise::Normal, 1.0), (Noise::LogNormal, 1.0), (Noise::HeavyTailed, 1.0)] {
+        for samples in [6, 31, 101] {
+            let covered = rate(41, |rng| {
+                let interval =
+                    estimate::median_interval(&noise.runs(rng, samples), 0.95).expect("enough of them");
+                (interval.low..=interval.high).contains(&median)
+            });
+            println!("{noise:?}, {samples} samples: the interval has the median in {:.2} %", covered * 100.0);
+            assert!(covered >= 0.94, "{noise:?}, {samples}: {covered}");
+        }
+    }
+}
+
+#[test]
+fn a_survey_rarely_shows_a_change_where_there_is_none() {
+    for noise in [Noise::Normal, Noise::LogNormal, Noise::HeavyTailed, Noise::TwoMode] {
+        let cell =
+            |rng: &mut StdRng| estimate::median_interval(&noise.runs(rng, 31), 0.95).expect("enough of them");
+        let one = rate(42, |rng| cell(rng).is_apart_from(&cell(rng)));
+        let any = rate(43, |rng| {
+            let first = cell(rng);
+            (0..36).any(|_| first.is_apart_from(&cell(rng)))
+        });
+        println!("{noise:?}: one change is shown in {:.2} %, any of 36 in {:.2} %", one * 100.0, any * 100.0);
+        assert!(one <= 0.01 && any <= 0.10, "{noise:?}: {one}, {any}");
+    }
+}

@@ -10,6 +10,9 @@
 //!
 //! It does not know how many samples are taken, in which order, or what becomes of them.
 
+pub mod copy;
+pub mod read;
+
 use std::time::Duration;
 
 use haul_host::thread::{self, Tid};
@@ -17,8 +20,6 @@ use haul_stats::{ByteCount, Cell, Doubt, Metric, Reading, Scope};
 use serde_json::Value as Json;
 
 use crate::error::Result;
-
-pub mod copy;
 
 /// What one sample took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -110,6 +111,8 @@ pub fn rates(sample: &Sample) -> Vec<Reading> {
 
 #[cfg(test)]
 mod tests {
+    use haul_stats::Value;
+
     use super::*;
 
     #[test]
@@ -127,7 +130,7 @@ mod tests {
             readings
                 .iter()
                 .find(|reading| reading.metric == metric)
-                .map(|reading| reading.value.map(|v| v.as_f64()))
+                .map(|reading| reading.value.map(Value::as_f64))
         };
         assert_eq!(value(&sample, Metric::CopyRate), Some(Some(6.5536e9)));
         assert_eq!(value(&sample, Metric::CopyTime), Some(Some(1250.0)));

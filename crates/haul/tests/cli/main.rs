@@ -11,5 +11,6 @@ mod peers;
 mod process;
 mod settings;
 mod site;
+mod surveys;
 mod traffic;
 mod workloads;

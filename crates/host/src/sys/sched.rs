@@ -28,6 +28,16 @@ pub(crate) fn clock_of_thread(tid: i32) -> io::Result<Duration> {
     read_clock((!tid << 3) | 4 | 2)
 }
 
+/// How often the calling thread lost its CPU to another while it wanted to go on: `ru_nivcsw` of `getrusage(2)`.
+pub(crate) fn preemptions() -> io::Result<u64> {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the kernel writes one rusage, which outlives the call.
+    check(unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) })?;
+    // SAFETY: zeroes are a valid rusage, and the kernel has written a better one.
+    let usage = unsafe { usage.assume_init() };
+    Ok(u64::try_from(usage.ru_nivcsw).unwrap_or(0))
+}
+
 /// Sleeps until `instant` of `CLOCK_MONOTONIC`; an interrupted sleep goes on.
 pub(crate) fn sleep_until(instant: Duration) {
     let wake = libc::timespec {

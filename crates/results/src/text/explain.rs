@@ -17,7 +17,7 @@ const NAMES: usize = 30;
 const FEATURES: &str = "nic.feature.";
 
 /// Words of a report that are neither metrics nor doubts.
-const WORDS: [(&str, &str); 23] = [
+const WORDS: [(&str, &str); 25] = [
     ("client", "The end that drives the test."),
     ("server", "The end that runs 'haul serve'."),
     (
@@ -41,7 +41,8 @@ const WORDS: [(&str, &str); 23] = [
     (
         "change",
         "In a comparison: how much more or less the arm has than the base. It comes from the pairs, not from the means \
-         beside it.",
+         beside it. In a survey: how much faster or slower the median is than that of the first row; with ~ the intervals of \
+         the two overlap, and it may be none.",
     ),
     ("flow", "One data connection, or one pair of UDP addresses."),
     (
@@ -67,6 +68,14 @@ const WORDS: [(&str, &str); 23] = [
         "The part of a run that is measured: the difference of two snapshots of counters that are never reset.",
     ),
     ("cell", "One combination of the values of a sweep."),
+    (
+        "survey",
+        "Many short samples of every cell on this host, as 'haul read' makes it: each sample is a run of the record.",
+    ),
+    (
+        "round",
+        "In a survey: one sample of every cell, in a random order of its own, so that drift meets all cells alike.",
+    ),
     ("arm", "One variant of a comparison. The first one is the base."),
     (
         "pair",
@@ -75,7 +84,8 @@ const WORDS: [(&str, &str); 23] = [
     (
         "interval",
         "In a comparison: the range of changes the pairs are compatible with, at the confidence named. It is not the \
-         spread of the runs, which stands behind ±. In a run: a slice of the window.",
+         spread of the runs, which stands behind ±. In a survey: where the median lies, whatever the distribution of the \
+         samples. In a run: a slice of the window.",
     ),
     (
         "better",
@@ -100,7 +110,7 @@ const WORDS: [(&str, &str); 23] = [
 ];
 
 /// What the columns of tables are called, and which metrics stand in them.
-const COLUMNS: [(&str, &[Metric]); 23] = [
+const COLUMNS: [(&str, &[Metric]); 28] = [
     ("packets", &[Metric::PacketRate]),
     ("min", &[Metric::LatencyMin]),
     ("mean", &[Metric::LatencyMean]),
@@ -117,13 +127,18 @@ const COLUMNS: [(&str, &[Metric]); 23] = [
     ("loaded p99", &[Metric::ProbeLoadedP99]),
     ("idle", &[Metric::ProbeIdleP50, Metric::ProbeIdleP99]),
     ("loaded", &[Metric::ProbeLoadedP50, Metric::ProbeLoadedP99]),
-    ("CPU", &[Metric::CpuUtilization]),
+    ("CPU", &[Metric::CpuUtilization, Metric::CopyCpu]),
     ("demand", &[Metric::ServiceDemand, Metric::ServiceDemandTransaction]),
     ("retrans", &[Metric::Retransmits]),
     ("moved", &[Metric::BytesWindow]),
     ("sent again", &[Metric::Retransmits, Metric::Resends]),
     ("mapped", &[Metric::ReceiveMapped]),
     ("copied", &[Metric::ZerocopyCopied]),
+    ("rate", &[Metric::CopyRate]),
+    ("call", &[Metric::CopyTime]),
+    ("read-through", &[Metric::ReadTime]),
+    ("cycles", &[Metric::CyclesPerByte]),
+    ("of ceiling", &[Metric::CeilingShare]),
 ];
 
 /// What `name` means; without a name, all names there are.

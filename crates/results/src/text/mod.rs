@@ -3,7 +3,7 @@
 //! Pure functions from a record to text in a given number of columns. What comes first is what a reader asks first:
 //! what was run and how it ended, the numbers, what they say, what was in force, what was left out and why, and what
 //! is to be doubted. Everything shown is in the record; nothing is computed here that could contradict it, except
-//! means and standard deviations of the runs of a cell.
+//! means and standard deviations of the runs of a cell, and the medians of a survey with their intervals.
 //!
 //! Plain text is the default and is what a mail needs. Colour is the caller's decision, who knows whether the output
 //! is a terminal. Text that came from another host is shown with its control characters escaped.
@@ -31,6 +31,7 @@ pub use compare::sentence;
 pub use demo::{Demonstration, demonstration};
 pub use explain::{explain, facts};
 pub use live::Slices;
+pub use survey::{Beside, BesideRow, survey};
 
 use crate::record::{Cell, Document, Kind, Run, Status};
 use wrap::{bound, clean, label, paragraph};

@@ -279,8 +279,16 @@ fn facts() -> BoxedStrategy<Option<Facts>> {
 
 /// Any document at all of this schema.
 pub(crate) fn document(numbers: Numbers) -> BoxedStrategy<Document> {
-    let kind =
-        proptest::sample::select(vec![Kind::Stream, Kind::Rr, Kind::Crr, Kind::Ab, Kind::Demo, Kind::Env]);
+    let kind = proptest::sample::select(vec![
+        Kind::Stream,
+        Kind::Rr,
+        Kind::Crr,
+        Kind::Ab,
+        Kind::Demo,
+        Kind::Env,
+        Kind::Read,
+        Kind::Copy,
+    ]);
     let head = (text(), text(), kind, status(), failure(), text(), number(numbers), vec(text(), 0..4));
     let options = (prop_oneof![json(), options()], effective())
         .prop_map(|(requested, effective)| Options { requested, effective });

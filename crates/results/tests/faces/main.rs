@@ -4,4 +4,5 @@ mod any;
 mod json;
 mod kinds;
 mod sample;
+mod surveys;
 mod text;

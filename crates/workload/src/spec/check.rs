@@ -14,7 +14,7 @@ use crate::mode::{RecvWith, SendWith};
 /// A specification that cannot be run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    /// Something of a survey on this host: what, and the remedy.
+    /// A measurement on this host alone that cannot be: of which object, why, and the remedy.
     #[error("{0}")]
     Local(String),
     /// No flow, or more than one end can hold.

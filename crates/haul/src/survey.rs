@@ -1,0 +1,99 @@
+//! The commands that survey this host: from arguments to one document, as the measuring commands do it.
+//!
+//! ```text
+//! arguments ─▶ options ─▶ subject ─▶ survey ─▶ document ─▶ text or JSON
+//! ```
+//!
+//! Nothing of the host is changed by them, so there is no journal and nothing to restore.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use haul_host::signal::Stop;
+use haul_lab::plan::seed;
+use haul_lab::published;
+use haul_lab::record::Start;
+use haul_lab::runner::{Event, Measured};
+use haul_lab::survey::{self, Survey, ThisHost};
+use haul_results::record::{Document, Kind};
+use haul_results::text;
+use haul_workload::local::Subject;
+use haul_workload::local::read::ReadSubject;
+use serde_json::{Value as Json, json};
+
+use crate::cli::{self, Format, Output, Sampling};
+use crate::measure::{command, failure_of, layout, write_as};
+use crate::screen::Screen;
+use crate::tape::Tape;
+
+/// How often the screen is told: samples are too short to be told one by one.
+const TOLD_EVERY: Duration = Duration::from_millis(100);
+
+/// `haul read`.
+pub(crate) fn read(args: &cli::Read) -> Result<ExitCode> {
+    let (start, began) = (Start::now(), Instant::now());
+    let document = match carry_out_read(args) {
+        Ok(measured) => start.document(Kind::Read, command(), measured),
+        Err(error) => start.failed(Kind::Read, command(), began.elapsed(), failure_of(&error)),
+    };
+    write_as(&document, &args.output, shown)
+}
+
+fn shown(document: &Document) -> String {
+    let beside = published::beside(document);
+    text::survey(document, beside.as_ref(), layout())
+}
+
+fn carry_out_read(args: &cli::Read) -> Result<Measured> {
+    let options = args.options()?.settled()?;
+    let mut subject = ReadSubject::new(&options)?;
+    carry_out(&args.sampling, &args.output, options.requested(), &mut subject)
+}
+
+/// Surveys a subject.
+pub(crate) fn carry_out(
+    sampling: &Sampling,
+    output: &Output,
+    mut requested: Json,
+    subject: &mut dyn Subject,
+) -> Result<Measured> {
+    let (rounds, budget) = sampling.rounds_and_budget();
+    let seed = sampling.seed.unwrap_or_else(seed);
+    if let Some(fields) = requested.as_object_mut() {
+        fields.insert("rounds".to_owned(), json!(rounds));
+        fields.insert("seed".to_owned(), json!(seed));
+        fields.insert("pin".to_owned(), json!(sampling.pin));
+    }
+    let survey = Survey { rounds, sample: survey::SAMPLE, budget, seed, pin: sampling.pin, requested };
+    let stop = Stop::install()?;
+    // Started before the thread is pinned, so that neither of the two is pinned with it.
+    let showing = Screen::start(!output.quiet).context("cannot start the thread that shows progress")?;
+    let mut tape = match output.format {
+        Format::Jsonl => Some(Tape::start().context("cannot start the thread that writes events")?),
+        Format::Text | Format::Json => None,
+    };
+    let screen = showing.screen();
+    let mut told: Option<Instant> = None;
+    let mut watch = |event: &Event<'_>| {
+        if let Some(tape) = &mut tape {
+            tape.event(event);
+        }
+        if told.is_some_and(|told| told.elapsed() < TOLD_EVERY) {
+            return;
+        }
+        match event {
+            Event::Calibrating { number, of, cell, left } => {
+                let text = format!("trying cell {number} of {of}: {}", text::cell_name(cell));
+                screen.progress(0, 0, text, Some(*left));
+            }
+            Event::Begins { block, cell, left, .. } => {
+                let text = format!("round {} of {rounds}: {}", block + 1, text::cell_name(cell));
+                screen.progress(0, 0, text, Some(*left));
+            }
+            _ => return,
+        }
+        told = Some(Instant::now());
+    };
+    Ok(survey::run(&survey, subject, &mut ThisHost, &stop, &mut watch))
+}

@@ -1,0 +1,270 @@
+//! Reads and writes of every kind, of real files, pipes and sockets.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::*;
+
+/// A file of the user's, on whatever file system the sources are.
+fn file(bytes: usize) -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a directory");
+    let path = directory.path().join("file");
+    let content: Vec<u8> = (0..=250).flat_map(|byte| [byte; 7]).cycle().take(bytes).collect();
+    fs::write(&path, content).expect("write");
+    (directory, path)
+}
+
+fn options() -> ReadOptions {
+    ReadOptions { offset: vec![0, 1, 63], working_set: vec![64 << 10], ..ReadOptions::default() }
+}
+
+fn of(path: &Path) -> ReadOptions {
+    ReadOptions { source: SourceKind::File, file: Some(path.to_owned()), ..options() }
+}
+
+fn refused(options: &ReadOptions) -> (String, u8) {
+    let error = ReadSubject::new(options).expect_err("refused");
+    (error.to_string(), error.exit())
+}
+
+/// Samples and verifies every cell, and returns how many there were.
+fn whole(options: &ReadOptions) -> usize {
+    let mut subject = ReadSubject::new(options).unwrap_or_else(|error| panic!("{options:?}: {error}"));
+    for cell in 0..subject.cells().len() {
+        let point = subject.points[cell];
+        subject.prepare(cell).unwrap_or_else(|error| panic!("{point:?}: {error}"));
+        let sample = subject.sample(cell, 3).unwrap_or_else(|error| panic!("{point:?}: {error}"));
+        assert_eq!(sample.bytes.0, 3 * point.walked(), "{point:?}");
+        assert!(sample.calls >= 3 * point.walked() / point.block.0, "{point:?}: {sample:?}");
+        assert!(!sample.elapsed.is_zero() && sample.thread_cpu.is_some());
+        subject.verify(cell).unwrap_or_else(|error| panic!("{point:?}: {error}"));
+        let readings = subject.readings(cell, &sample);
+        let time = readings.iter().find(|reading| reading.metric == Metric::ReadTime).expect("a time");
+        let seconds = time.value.expect("a value").as_f64();
+        assert!((seconds * 3.0 - sample.elapsed.as_secs_f64()).abs() < 1e-9, "a third of three passes");
+    }
+    subject.cells().len()
+}
+
+#[test]
+fn every_call_moves_the_working_set_of_a_file_and_no_byte_beside_the_buffer() {
+    let (_directory, path) = file(70_000);
+    for base in [options(), of(&path)] {
+        let all = ReadOptions {
+            with: ReadWith::ALL.to_vec(),
+            block: vec![8 << 10, 1000],
+            file_offset: vec![0, 3],
+            ..base
+        };
+        assert_eq!(whole(&all), 3 * 2 * 2 * 6);
+    }
+    let bytes = ReadOptions { block: vec![1], working_set: vec![4096], offset: vec![5], ..options() };
+    assert_eq!(whole(&bytes), 1);
+    let large =
+        ReadOptions { block: vec![200_000], working_set: vec![400_000], offset: vec![17], ..options() };
+    assert_eq!(
+        whole(&ReadOptions { with: vec![ReadWith::Pread, ReadWith::Splice, ReadWith::IoUring], ..large }),
+        3
+    );
+}
+
+#[test]
+fn every_call_writes_to_a_file_of_hauls_own() {
+    let with = ReadWith::ALL.into_iter().filter(|with| *with != ReadWith::MmapCopy).collect();
+    let written = ReadOptions { way: Way::Write, with, block: vec![8 << 10, 1000], ..options() };
+    assert_eq!(whole(&written), 3 * 2 * 5);
+    let large =
+        ReadOptions { block: vec![200_000], working_set: vec![400_000], offset: vec![17], ..options() };
+    assert_eq!(whole(&ReadOptions { way: Way::Write, with: vec![ReadWith::Splice], ..large }), 1);
+}
+
+#[test]
+fn pipes_and_sockets_are_read_and_written_by_every_call_that_can() {
+    for kind in [ChannelKind::Pipe, ChannelKind::Unix, ChannelKind::Tcp, ChannelKind::Udp] {
+        for way in [Way::Read, Way::Write] {
+            let mut with = vec![ReadWith::Read, ReadWith::Readv, ReadWith::IoUring];
+            with.extend((kind == ChannelKind::Pipe).then_some(ReadWith::Splice));
+            let cells = with.len();
+            // More than fits at once, so that it is filled and drained in turn.
+            let asked = ReadOptions {
+                source: SourceKind::Channel(kind),
+                working_set: vec![1 << 20],
+                block: vec![8 << 10, 1000],
+                with,
+                way,
+                ..options()
+            };
+            assert_eq!(whole(&asked), cells * 2 * 3, "{kind:?} {way}");
+        }
+    }
+}
+
+#[test]
+fn a_device_is_read_as_long_as_it_gives_and_again_from_its_start() {
+    let device = |path: &str| ReadOptions {
+        source: SourceKind::Device,
+        file: Some(path.into()),
+        with: vec![ReadWith::Read, ReadWith::Readv, ReadWith::IoUring],
+        ..options()
+    };
+    assert_eq!(whole(&device("/dev/zero")), 9);
+    let mut subject =
+        ReadSubject::new(&ReadOptions { with: vec![ReadWith::Read], ..device("/proc/self/status") })
+            .expect("procfs");
+    subject.prepare(0).expect("ready");
+    let sample = subject.sample(0, 1).expect("a sample");
+    assert!(sample.bytes.0 >= 64 << 10 && sample.calls > 8, "it ends often: {sample:?}");
+    let mut empty = ReadSubject::new(&device("/dev/null")).expect("it opens");
+    let error = empty.sample(0, 1).expect_err("there is nothing").to_string();
+    assert!(error.contains("cannot read from /dev/null") && error.contains("it is empty"), "{error}");
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_object_and_the_remedy() {
+    let (_directory, path) = file(5_000);
+    let name = path.display().to_string();
+    let own = options();
+    let channel = |kind| ReadOptions { source: SourceKind::Channel(kind), ..options() };
+    for (asked, parts) in [
+        (
+            ReadOptions { working_set: Vec::new(), ..of(&path) },
+            [name.as_str(), "5000 bytes, less than a block of 8K"],
+        ),
+        (ReadOptions { block: vec![4096], ..of(&path) }, [name.as_str(), "smaller --block, --working-set"]),
+        (
+            ReadOptions { block: vec![4096], working_set: vec![4096], file_offset: vec![1000], ..of(&path) },
+            ["4K are to be walked from byte 1000", "--file-offset"],
+        ),
+        (ReadOptions { block: vec![0], ..own.clone() }, ["a block of 0", "1 byte to 1G"]),
+        (ReadOptions { offset: vec![1 << 40], ..own.clone() }, ["an offset of 1T", "at most 1G"]),
+        (
+            ReadOptions { block: vec![128 << 10], ..own.clone() },
+            ["64K is less than a block of 128K", "raise --working-set"],
+        ),
+        (
+            ReadOptions { file_offset: vec![u64::MAX], ..own.clone() },
+            ["beyond the end of any file", "smaller"],
+        ),
+        (
+            ReadOptions { working_set: vec![1 << 50], ..own.clone() },
+            ["of memory are wanted", "smaller --working-set"],
+        ),
+        (
+            ReadOptions { offset: (0..5000).collect(), block: vec![1, 2, 3], ..own.clone() },
+            ["15000 combinations", "fewer values"],
+        ),
+        (
+            ReadOptions { way: Way::Write, with: vec![ReadWith::MmapCopy], ..own.clone() },
+            ["mmap-copy only reads", "--direction read"],
+        ),
+        (
+            ReadOptions { block: vec![1], with: vec![ReadWith::Readv], ..own.clone() },
+            ["no two halves", "another --with"],
+        ),
+        (ReadOptions { way: Way::Write, ..of(&path) }, ["a file of yours", "leave FILE out"]),
+        (ReadOptions { file: None, ..of(&path) }, ["--source file needs a FILE", "name one"]),
+        (
+            ReadOptions { file: Some(path.clone()), ..own.clone() },
+            ["a FILE is given", "leave one of the two out"],
+        ),
+        (
+            ReadOptions { file_offset: vec![1], ..channel(ChannelKind::Pipe) },
+            ["--source pipe has no --file-offset", "read a file"],
+        ),
+        (
+            ReadOptions { with: vec![ReadWith::Pread], ..channel(ChannelKind::Unix) },
+            ["--source unix has none", "read or readv"],
+        ),
+        (
+            ReadOptions { with: vec![ReadWith::Splice], ..channel(ChannelKind::Tcp) },
+            ["not with --source tcp", "read or readv"],
+        ),
+        (
+            ReadOptions { block: vec![65_508], working_set: vec![1 << 20], ..channel(ChannelKind::Udp) },
+            ["a datagram of 65508", "65507 or less"],
+        ),
+        (
+            ReadOptions { block: vec![1 << 30], working_set: vec![1 << 30], ..channel(ChannelKind::Pipe) },
+            ["does not fit a pipe", "smaller --block"],
+        ),
+    ] {
+        let (error, exit) = refused(&asked);
+        assert!(parts.iter().all(|part| error.contains(part)), "{parts:?} are not in: {error}");
+        assert_eq!(exit, 2, "{error}");
+    }
+    let (error, exit) = refused(&of(Path::new("/nowhere/file")));
+    assert!(error.contains("cannot open /nowhere/file"), "{error}");
+    assert_eq!(exit, 1);
+    let (error, _) = refused(&ReadOptions { with: vec![ReadWith::MmapCopy], ..of(Path::new("/dev/zero")) });
+    assert!(error.contains("/dev/zero") && error.contains("--source device"), "{error}");
+}
+
+#[test]
+fn of_a_small_file_all_is_walked_where_nothing_is_said() {
+    let (_directory, path) = file(40_000);
+    let settled = ReadOptions { working_set: Vec::new(), ..of(&path) }.settled().expect("settled");
+    assert_eq!(settled.working_set, [32 << 10], "whole blocks");
+    let from = ReadOptions { working_set: Vec::new(), file_offset: vec![0, 9_000], ..of(&path) };
+    assert_eq!(from.settled().expect("settled").working_set, [24 << 10]);
+    let own = ReadOptions { working_set: Vec::new(), block: vec![1 << 20], ..options() };
+    assert_eq!(own.settled().expect("settled").working_set, [1 << 20], "a block at least");
+}
+
+#[test]
+fn what_is_not_in_the_page_cache_is_read_first_or_refused() {
+    let (_directory, path) = file(256 << 10);
+    let drop_pages = || {
+        let file = File::open(&path).expect("open");
+        file.sync_all().expect("sync");
+        // What `dd oflag=nocache` does; a page that somebody maps stays.
+        let status = std::process::Command::new("dd")
+            .args(["if=/dev/null", "count=0", "oflag=nocache", "conv=notrunc,fdatasync"])
+            .arg(format!("of={}", path.display()))
+            .output()
+            .expect("dd");
+        assert!(status.status.success(), "{status:?}");
+    };
+    drop_pages();
+    let mut strict = ReadSubject::new(&ReadOptions { warm: false, ..of(&path) }).expect("a subject");
+    let error = strict.prepare(0).expect_err("it is cold");
+    let text = error.to_string();
+    assert!(
+        text.contains(&path.display().to_string())
+            && text.contains("--no-warm")
+            && text.contains(" of 16 pages"),
+        "{text}"
+    );
+    assert_eq!(error.exit(), 1);
+    let mut warming = ReadSubject::new(&of(&path)).expect("a subject");
+    warming.prepare(0).expect("it is warmed");
+    assert_eq!(warming.effective()["source"]["warmed"], 1);
+    strict.prepare(0).expect("now it is hot");
+    assert_eq!(strict.effective()["source"]["warmed"], 0);
+}
+
+#[test]
+fn a_file_that_is_truncated_meanwhile_is_an_error_and_no_death() {
+    for with in ReadWith::ALL {
+        let (_directory, path) = file(64 << 10);
+        let mut subject =
+            ReadSubject::new(&ReadOptions { with: vec![with], ..of(&path) }).expect("a subject");
+        subject.prepare(0).expect("ready");
+        fs::OpenOptions::new().write(true).open(&path).expect("open").set_len(4096).expect("truncate");
+        let error = subject.sample(0, 1).expect_err("most of it is gone").to_string();
+        assert!(
+            error.contains(&path.display().to_string()) && error.contains("truncated"),
+            "{with:?}: {error}"
+        );
+    }
+}
+
+#[test]
+fn an_axis_is_in_the_cell_where_it_has_several_values() {
+    let asked = ReadOptions { with: vec![ReadWith::Read, ReadWith::Pread], ..options() };
+    let subject = ReadSubject::new(&asked).expect("a subject");
+    let last = serde_json::to_value(&subject.cells()[5]).expect("json");
+    assert_eq!(last, json!({"offset_bytes": 63, "with": "pread"}));
+    let requested = asked.settled().expect("settled").requested();
+    assert_eq!(requested["offset_bytes"], json!([0, 1, 63]));
+    assert_eq!((&requested["block_bytes"], &requested["source"]), (&json!(8192), &json!("memfd")));
+}
