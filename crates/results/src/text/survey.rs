@@ -383,7 +383,12 @@ fn conditions(out: &mut String, document: &Document, layout: Layout) {
         parts.push(format!("on CPU {cpu}"));
     }
     if let (Some(sample), Some(step)) = (number("sample_s"), number("clock_step_s")) {
-        parts.push(format!("samples of {:.0} ms or more", sample * 1e3));
+        let length = if sample < 1e-3 {
+            format!("{:.0} µs", sample * 1e6)
+        } else {
+            format!("{:.0} ms", sample * 1e3)
+        };
+        parts.push(format!("samples of {length} or more"));
         parts.push(format!("clock step {:.0} ns", step * 1e9));
     }
     if let (Some(made), Some(asked)) =
