@@ -233,7 +233,7 @@ Targets:
   loopback      a server inside this process, over 127.0.0.1
 
 The times of a run are in seconds, or take a unit: 500ms, 10s, 2m, 1h. Sizes take K, M, G (KiB, MiB, GiB), rates K, M, G
-(10^3, 10^6, 10^9 bit/s). Options marked [list] take a list (1,4,16) or a range (1..8, 512..65536*2) as well: that makes
+(10^3, 10^6, 10^9 bit/s). Options marked [list] take a list (1,4,16) or a range (1..8, 0..64+8, 512..64K*2) as well: that makes
 a sweep.";
 
 /// Where the other end is.

@@ -10,20 +10,17 @@ use haul_host::memory::PageKind;
 use haul_host::signal::Stop;
 use haul_host::thread;
 use haul_lab::record::Start;
-use haul_lab::runner::{Event, Measured};
-use haul_lab::survey::{self, Survey, ThisHost};
+use haul_lab::runner::Measured;
+use haul_lab::survey::Survey;
 use haul_lab::sweep::{self, Suffix};
 use haul_lab::{LabError, plan, thresholds};
 use haul_results::record::{Kind, Status};
-use haul_results::text;
-use haul_workload::local::Subject;
 use haul_workload::local::copy::{self, Ceilings, CopySpec, CopySubject, Does, LimitsSubject, Mover};
 use serde_json::json;
 
-use crate::cli::{Copy, Format, Output};
-use crate::measure::{command, failure_of, print, write};
-use crate::screen::Screen;
-use crate::tape::Tape;
+use crate::cli::{Copy, Format};
+use crate::measure::{command, failure_of, print, stopped, write};
+use crate::survey::carry_out;
 
 /// `haul copy`.
 pub(crate) fn copy(args: &Copy) -> Result<ExitCode> {
@@ -42,7 +39,10 @@ pub(crate) fn copy(args: &Copy) -> Result<ExitCode> {
             }
         }
         Err(error) => {
-            let document = start.failed(Kind::Copy, command(), began.elapsed(), failure_of(&error));
+            let mut document = start.failed(Kind::Copy, command(), began.elapsed(), failure_of(&error));
+            if stopped(&error) {
+                document.status = Status::Interrupted;
+            }
             write(&document, &args.output)
         }
     }
@@ -68,11 +68,11 @@ fn measured(args: &Copy) -> Result<(Measured, Option<String>)> {
     thread::pin_current(&std::iter::once(cpu).collect())?;
     if args.limits {
         let mut subject = LimitsSubject::new(cpu)?;
-        return Ok((run(&survey, &mut subject, &stop, &args.output)?, None));
+        return Ok((carry_out(&survey, &mut subject, &stop, &args.output)?, None));
     }
-    let ceilings = Ceilings::measure(cpu)?;
+    let ceilings = Ceilings::measure(cpu, &stop)?;
     let mut subject = CopySubject::new(&spec, &allowed, Some(cpu), ceilings)?;
-    let mut measured = run(&survey, &mut subject, &stop, &args.output)?;
+    let mut measured = carry_out(&survey, &mut subject, &stop, &args.output)?;
     if !args.thresholds || measured.status != Status::Complete {
         return Ok((measured, None));
     }
@@ -82,36 +82,6 @@ fn measured(args: &Copy) -> Result<(Measured, Option<String>)> {
     let table = thresholds::annotated(&thresholds::selection(&crossings, here)?, &crossings);
     measured.options.effective["selection"] = json!(table);
     Ok((measured, Some(table)))
-}
-
-/// Runs a survey, and shows how far it is.
-fn run(survey: &Survey, subject: &mut dyn Subject, stop: &Stop, output: &Output) -> Result<Measured> {
-    let showing = Screen::start(!output.quiet).context("cannot start the thread that shows progress")?;
-    let screen = showing.screen();
-    let mut tape = match output.format {
-        Format::Jsonl => Some(Tape::start().context("cannot start the thread that writes events")?),
-        Format::Text | Format::Json => None,
-    };
-    let mut watch = |event: &Event<'_>| {
-        match event {
-            Event::Calibrating { number, of, cell, left } => {
-                screen.progress(
-                    0,
-                    0,
-                    format!("cell {number} of {of}: {}", text::cell_name(cell)),
-                    Some(*left),
-                );
-            }
-            Event::Begins { number, of, cell, left, .. } => {
-                screen.progress(*number as u64 - 1, *of as u64, text::cell_name(cell), Some(*left));
-            }
-            _ => {}
-        }
-        if let Some(tape) = &mut tape {
-            tape.event(event);
-        }
-    };
-    Ok(survey::run(survey, subject, &mut ThisHost, stop, &mut watch))
 }
 
 fn rules(args: &Copy, seed: u64) -> Survey {
@@ -154,15 +124,12 @@ fn spec(args: &Copy, seed: u64) -> Result<CopySpec> {
     let mut offsets: Vec<(u64, u64)> =
         src.iter().flat_map(|&src| dst.iter().map(move |&dst| (src, dst))).collect();
     let distances = match &args.distance {
-        // Sixty-four are enough to see a page, and a step of one would be a sweep of hours.
         Some(text) => {
             offsets = list("src-offset", args.src_offset.as_deref(), "0")?
                 .into_iter()
                 .map(|src| (src, 0))
                 .collect();
-            let all = list("distance", Some(text), "")?;
-            let step = if text.contains("..") && all.len() > 64 { 64 } else { 1 };
-            all.into_iter().step_by(step).map(Some).collect()
+            list("distance", Some(text), "")?.into_iter().map(Some).collect()
         }
         None => vec![None],
     };

@@ -243,8 +243,7 @@ fn measure(kind: Kind, output: &Output, order: impl FnOnce() -> Result<Order>) -
         Ok(measured) => start.document(kind, command, measured),
         Err(error) => {
             let mut document = start.failed(kind, command, began.elapsed(), failure_of(&error));
-            // Its user stopped it before there was a run: that is no failure, whatever it was doing.
-            if error.downcast_ref::<LabError>().is_some_and(LabError::is_interrupt) {
+            if stopped(&error) {
                 document.status = Status::Interrupted;
             }
             document
@@ -331,6 +330,14 @@ fn watcher(
         // Of surveys, which are watched by their own.
         Event::Calibrating { .. } | Event::Restoring => {}
     }
+}
+
+/// Whether its user stopped it before there was a run: that is no failure, whatever it was doing.
+pub(crate) fn stopped(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<LabError>().is_some_and(LabError::is_interrupt)
+        || error
+            .downcast_ref::<haul_workload::WorkloadError>()
+            .is_some_and(haul_workload::WorkloadError::is_interrupt)
 }
 
 /// How an error stands in a document.

@@ -48,16 +48,11 @@ fn shown(document: &Document) -> String {
 fn carry_out_read(args: &cli::Read) -> Result<Measured> {
     let options = args.options()?.settled()?;
     let mut subject = ReadSubject::new(&options)?;
-    carry_out(&args.sampling, &args.output, options.requested(), &mut subject)
+    let survey = rules(&args.sampling, options.requested());
+    carry_out(&survey, &mut subject, &Stop::install()?, &args.output)
 }
 
-/// Surveys a subject.
-pub(crate) fn carry_out(
-    sampling: &Sampling,
-    output: &Output,
-    mut requested: Json,
-    subject: &mut dyn Subject,
-) -> Result<Measured> {
+fn rules(sampling: &Sampling, mut requested: Json) -> Survey {
     let (rounds, budget) = sampling.rounds_and_budget();
     let seed = sampling.seed.unwrap_or_else(seed);
     if let Some(fields) = requested.as_object_mut() {
@@ -65,8 +60,16 @@ pub(crate) fn carry_out(
         fields.insert("seed".to_owned(), json!(seed));
         fields.insert("pin".to_owned(), json!(sampling.pin));
     }
-    let survey = Survey { rounds, sample: survey::SAMPLE, budget, seed, pin: sampling.pin, requested };
-    let stop = Stop::install()?;
+    Survey { rounds, sample: survey::SAMPLE, budget, seed, pin: sampling.pin, requested }
+}
+
+/// Surveys a subject, and shows how far it is.
+pub(crate) fn carry_out(
+    survey: &Survey,
+    subject: &mut dyn Subject,
+    stop: &Stop,
+    output: &Output,
+) -> Result<Measured> {
     // Started before the thread is pinned, so that neither of the two is pinned with it.
     let showing = Screen::start(!output.quiet).context("cannot start the thread that shows progress")?;
     let mut tape = match output.format {
@@ -88,12 +91,12 @@ pub(crate) fn carry_out(
                 screen.progress(0, 0, text, Some(*left));
             }
             Event::Begins { block, cell, left, .. } => {
-                let text = format!("round {} of {rounds}: {}", block + 1, text::cell_name(cell));
+                let text = format!("round {} of {}: {}", block + 1, survey.rounds, text::cell_name(cell));
                 screen.progress(0, 0, text, Some(*left));
             }
             _ => return,
         }
         told = Some(Instant::now());
     };
-    Ok(survey::run(&survey, subject, &mut ThisHost, &stop, &mut watch))
+    Ok(survey::run(survey, subject, &mut ThisHost, stop, &mut watch))
 }

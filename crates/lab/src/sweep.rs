@@ -1,6 +1,6 @@
-//! The values of a swept option: `1,4,16`, `0..32`, `512..65536*2`, or any of these joined by commas.
+//! The values of a swept option: `1,4,16`, `0..32`, `0..4032+64`, `512..65536*2`, or any of these joined by commas.
 //!
-//! Ranges are inclusive because people read them so; `*K` multiplies instead of adding one, since sizes matter by
+//! Ranges are inclusive because people read them so; `+K` adds K instead of one, and `*K` multiplies, since sizes matter by
 //! their ratio. A value may appear once only: two cells with the same levels could not be told apart in the record.
 //! Bounded, because a slip of the finger (`1..65536`) would otherwise plan a week of runs without a word.
 
@@ -44,11 +44,12 @@ pub fn parse(text: &str, suffix: Suffix) -> Result<Vec<u64>, LabError> {
     Ok(values)
 }
 
-/// Appends the values of `low..high` or `low..high*factor`, the last one not above `high`.
+/// Appends the values of `low..high`, `low..high+step` or `low..high*factor`, the last one not above `high`.
 fn range(text: &str, low: &str, high: &str, suffix: Suffix, values: &mut Vec<u64>) -> Result<(), LabError> {
-    let (high, factor) = match high.split_once('*') {
-        None => (high, None),
-        Some((high, factor)) => (high, Some(factor)),
+    let (high, factor, step) = match (high.split_once('*'), high.split_once('+')) {
+        (Some((high, factor)), _) => (high, Some(factor), None),
+        (None, Some((high, step))) => (high, None, Some(step)),
+        (None, None) => (high, None, None),
     };
     let (low, high) = (size(text, low, suffix)?, size(text, high, suffix)?);
     if low > high {
@@ -58,10 +59,14 @@ fn range(text: &str, low: &str, high: &str, suffix: Suffix, values: &mut Vec<u64
         ));
     }
     let Some(factor) = factor else {
-        if high - low >= MAX_VALUES as u64 {
+        let step = step.map_or(Ok(1), |step| size(text, step, suffix))?;
+        if step == 0 {
+            return Err(bad(text, "the step 0 does not grow: give 1 or more after '+'".to_owned()));
+        }
+        if (high - low) / step >= MAX_VALUES as u64 {
             return Err(too_many(text));
         }
-        values.extend(low..=high);
+        values.extend((0..=(high - low) / step).map(|index| low + index * step));
         return Ok(());
     };
     let factor = size(text, factor, Suffix::Binary)?;
@@ -119,6 +124,9 @@ mod tests {
             ("16,4,1", vec![16, 4, 1]),
             ("0..4", vec![0, 1, 2, 3, 4]),
             ("7..7", vec![7]),
+            ("0..4032+64", (0..64).map(|index| index * 64).collect()),
+            ("1..10+4", vec![1, 5, 9]),
+            ("64..1K+512", vec![64, 576]),
             ("512..4096*2", vec![512, 1024, 2048, 4096]),
             ("512..5000*2", vec![512, 1024, 2048, 4096]),
             ("1K..64K*4", vec![1024, 4096, 16384, 65536]),
@@ -137,6 +145,9 @@ mod tests {
             ("1..", "a value is missing", "0..32"),
             ("8..4", "runs backwards", "smaller end first"),
             ("1..8*1", "does not grow", "2 or more"),
+            ("1..8+0", "does not grow", "1 or more"),
+            ("1..8+", "a value is missing", "0..32"),
+            ("0..65535+2", "more than 10000 values", "factor"),
             ("0..8*2", "cannot start at 0", "start it at 1"),
             ("4,4", "twice", "once"),
             ("1..4,2", "twice", "once"),
@@ -157,7 +168,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics_or_grows_past_the_bound(text in "[0-9KMT.,* -]{0,24}") {
+        fn no_text_panics_or_grows_past_the_bound(text in "[0-9KMT.,*+ -]{0,24}") {
             if let Ok(values) = parse(&text, Suffix::Binary) {
                 prop_assert!(!values.is_empty() && values.len() <= MAX_VALUES);
             }

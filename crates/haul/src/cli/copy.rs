@@ -11,13 +11,14 @@ Examples:
   haul copy                                              best and the C library over sizes and alignments
   haul copy --routine all --size 4K                      every routine of this CPU at one size
   haul copy --size 64..64M*4 --cache hot,cold,flushed    what caches hide
-  haul copy --distance 0..4032 --size 8K                 where in a page the ends lie
+  haul copy --distance 0..4032+64 --size 8K              where in a page the ends lie
   haul copy --checksum --size 1K..64K*2                  sum, copy then sum, both in one pass
   haul copy --limits                                     what this machine can do
   haul copy --thresholds > cpu.selection                 from which size on which routine
   haul copy --routine auto,best --selection cpu.selection
 
-Sizes take K, M, G (KiB, MiB, GiB). Options marked [list] take a list (1,4,16) or a range (0..63, 64..64M*4) as well.";
+Sizes take K, M, G (KiB, MiB, GiB). Options marked [list] take a list (1,4,16) or a range (0..63, 0..4032+64, 64..64M*4)
+as well.";
 
 /// `haul copy`.
 #[derive(Args, Debug)]
@@ -75,19 +76,19 @@ pub(crate) struct Copy {
         "threads", "shuffle", "selection"])]
     pub(crate) thresholds: bool,
     /// Samples of each cell; 6 are the fewest with an interval at 95 % [default: 9; 6 with --quick, 25 with --thorough]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = "Deciding")]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = "Sampling")]
     pub(crate) rounds: Option<u32>,
     /// In some seconds, with short samples: to look around
-    #[arg(long, conflicts_with = "thorough", help_heading = "Deciding")]
+    #[arg(long, conflicts_with = "thorough", help_heading = "Sampling")]
     pub(crate) quick: bool,
     /// In minutes, with longer samples and more of them
-    #[arg(long, help_heading = "Deciding")]
+    #[arg(long, help_heading = "Sampling")]
     pub(crate) thorough: bool,
     /// Order of the samples: give the seed of an earlier record to repeat it
-    #[arg(long, help_heading = "Deciding")]
+    #[arg(long, help_heading = "Sampling")]
     pub(crate) seed: Option<u64>,
     /// The CPU to measure on [default: the last this process may use]
-    #[arg(long, value_name = "CPU", help_heading = "Deciding")]
+    #[arg(long, value_name = "CPU", help_heading = "Sampling")]
     pub(crate) pin: Option<u32>,
     #[command(flatten)]
     pub(crate) output: Output,

@@ -11,12 +11,13 @@ use haul_copy::{Routine, touch};
 use haul_host::clock;
 use haul_host::memory::Pages;
 use haul_host::processor::{self, Cache};
+use haul_host::signal::Stop;
 use haul_stats::reading::CellValue;
 use haul_stats::{ByteCount, Cell, Reading};
 use serde_json::{Value as Json, json};
 
 use super::arena::CacheState;
-use crate::error::Result;
+use crate::error::{Result, WorkloadError};
 use crate::local::{Sample, Subject, rates, thread_cpu};
 
 /// Where bytes are.
@@ -72,14 +73,17 @@ pub struct Ceilings {
 }
 
 impl Ceilings {
-    /// Measures them on the calling thread, in a second or two.
+    /// Measures them on the calling thread, in a few seconds.
     ///
     /// # Errors
-    /// Where there is no memory for it.
-    pub fn measure(cpu: u32) -> Result<Self> {
+    /// Where there is no memory for it, and where its user stops it.
+    pub fn measure(cpu: u32, stop: &Stop) -> Result<Self> {
         let mut subject = LimitsSubject::new(cpu)?;
         let mut rates = Vec::new();
         for cell in 0..subject.cells().len() {
+            if stop.requested().is_some() {
+                return Err(WorkloadError::Interrupted("the machine's limits were measured"));
+            }
             let mut best = 0.0_f64;
             for _ in 0..TRIES {
                 let mut passes = 1;

@@ -1,4 +1,5 @@
 use haul_host::counters::Counts;
+use haul_host::signal::Stop;
 use haul_stats::Value;
 
 use super::*;
@@ -199,7 +200,7 @@ fn the_record_says_which_code_ran_by_name_file_symbol_and_hash() {
 #[test]
 fn a_rate_that_no_machine_reaches_is_no_sample() {
     let mut subject = subject(&spec("bytes")).expect("fits");
-    subject.ceilings = Ceilings::measure(here().cpus()[0]).expect("memory");
+    subject.ceilings = Ceilings::measure(here().cpus()[0], &Stop::never().expect("stop")).expect("memory");
     let point = subject.points[0];
     let at = |nanos| Sample {
         elapsed: Duration::from_nanos(nanos),
