@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use haul_stats::{Comparison, Metric, Scope, Verdict};
+use haul_stats::{Comparison, DoubtId, Metric, Scope, Verdict};
 
 use super::compare::{by_metric, change, corrected, decimals};
 use super::number::{percent, signed};
@@ -58,11 +58,16 @@ pub fn demonstration(document: &Document, story: &Demonstration<'_>, layout: imp
             paragraph(&mut out, "", &floor, 0, layout.columns());
         }
     }
+    if real.iter().chain(&null).any(|c| c.doubts.iter().any(|doubt| doubt.id == DoubtId::TwoModes)) {
+        let text = "! The runs of an arm fall into two groups, and their mean is in neither: something else came and went. \
+                    Run it again when this machine has nothing else to do.";
+        paragraph(&mut out, "", text, 2, layout.columns());
+    }
     left_out(&mut out, document, layout);
     if document.status == Status::Complete {
         out.push_str("\ntry next\n");
         for (command, answers) in story.next {
-            let _ = writeln!(out, "  {command}");
+            paragraph(&mut out, "  ", command, 6, layout.columns());
             paragraph(&mut out, "      ", answers, 6, layout.columns());
         }
     }

@@ -501,3 +501,26 @@ fn ways_of_sending_receiving_and_pacing_that_are_not_the_default_are_shown_as_in
     }
     assert!(!text.contains("send offset"));
 }
+
+#[test]
+fn the_demonstration_says_what_its_mark_means_and_its_commands_fit_the_page() {
+    let mut document = four_verdicts();
+    document.kind = Kind::Demo;
+    let command = "haul ab stream lab --cc reno --pin 0,1 --time 1s --warmup 200ms --arm off:nic.tso=off --arm on:nic.tso=on \
+                   --allow-side-effects";
+    let story =
+        text::Demonstration { doing: "Turning it on", null: "off again", next: &[(command, "the question")] };
+    let shown = |document: &_| text::demonstration(document, &story, Width::PAGE);
+    let sure = shown(&document);
+    assert!(!sure.contains("two groups"), "{sure}");
+    for comparison in &mut document.comparisons {
+        comparison.doubts.push(Doubt::new(DoubtId::TwoModes, "for the test"));
+    }
+    let unsure = shown(&document);
+    assert!(
+        unsure.contains("worse !") && unsure.contains("! The runs of an arm fall into two groups"),
+        "{unsure}"
+    );
+    let longest = unsure.lines().map(|line| line.chars().count()).max();
+    assert!(longest <= Some(80), "{unsure}");
+}
