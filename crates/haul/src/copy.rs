@@ -11,7 +11,7 @@ use haul_host::signal::Stop;
 use haul_host::thread;
 use haul_lab::record::Start;
 use haul_lab::runner::Measured;
-use haul_lab::survey::Survey;
+use haul_lab::survey::{Bench as _, Survey, ThisHost};
 use haul_lab::sweep::{self, Suffix};
 use haul_lab::{LabError, plan, thresholds};
 use haul_results::record::{Kind, Status};
@@ -51,6 +51,7 @@ pub(crate) fn copy(args: &Copy) -> Result<ExitCode> {
 fn measured(args: &Copy) -> Result<(Measured, Option<String>)> {
     let allowed = thread::affinity_of_current()?;
     let cpu = args.pin.or(allowed.cpus().last().copied()).unwrap_or(0);
+    ThisHost.pin(Some(cpu))?;
     let seed = args.seed.unwrap_or_else(plan::seed);
     let spec = if args.limits { CopySpec::default() } else { spec(args, seed)? };
     // What is asked for wrongly says so before anything is measured.
@@ -65,7 +66,6 @@ fn measured(args: &Copy) -> Result<(Measured, Option<String>)> {
     }
     let survey = rules(args, seed);
     let stop = Stop::install()?;
-    thread::pin_current(&std::iter::once(cpu).collect())?;
     if args.limits {
         let mut subject = LimitsSubject::new(cpu)?;
         return Ok((carry_out(&survey, &mut subject, &stop, &args.output)?, None));

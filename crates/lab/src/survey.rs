@@ -102,6 +102,11 @@ impl Bench for ThisHost {
 
     fn pin(&mut self, wanted: Option<u32>) -> Result<u32, LabError> {
         let allowed = thread::affinity_of_current()?;
+        if let Some(cpu) = wanted.filter(|cpu| !allowed.cpus().contains(cpu)) {
+            return Err(LabError::Plan(format!(
+                "--pin {cpu} is not one of the CPUs that this process may use: give one of {allowed}"
+            )));
+        }
         let last = allowed.cpus().last().copied();
         let cpu = wanted.or(last).unwrap_or(0);
         thread::pin_current(&std::iter::once(cpu).collect())?;

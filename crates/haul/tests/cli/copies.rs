@@ -60,6 +60,8 @@ fn what_is_asked_for_wrongly_is_a_usage_error_that_names_the_option() {
         (&["--selection", "/nonexistent", "--routine", "auto"], "/nonexistent"),
         (&["--selection", "/dev/null"], "--routine auto"),
         (&["--selection", "/dev/null", "--routine", "auto"], "haul-copy selection 1"),
+        (&["--pin", "8191"], "--pin 8191"),
+        (&["--checksum", "--routine", "best"], "give all, or of"),
         (&["--limits", "--size", "4K"], "--size"),
         (&["--distance", "0", "--dst-offset", "1"], "--dst-offset"),
     ] {

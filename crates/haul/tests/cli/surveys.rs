@@ -136,7 +136,7 @@ fn what_cannot_be_read_so_is_refused_alike_in_text_and_json() {
         (&["--source", "tcp", "--file-offset", "1"], 2, "no --file-offset"),
         (&["--direction", "write", small], 2, "leave FILE out"),
         (&["--working-set", "1024T"], 2, "smaller --working-set"),
-        (&["--pin", "8191"], 1, "CPU 8191"),
+        (&["--pin", "8191"], 2, "--pin 8191"),
         (&["/nowhere/file"], 1, "cannot open /nowhere/file"),
         (&["--quick", "--thorough"], 2, "--thorough"),
     ] {

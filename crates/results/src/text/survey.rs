@@ -370,12 +370,14 @@ fn conditions(out: &mut String, document: &Document, layout: Layout) {
             parts.push(format!("{} {}", axis_name(axis), axis_value(axis, &CellValue::Int(value))));
         }
     }
+    let written = document.options.requested.get("direction").and_then(Json::as_str) == Some("write");
     for axis in ["with", "routine"] {
         if let Some(value) = document.options.requested.get(axis).and_then(Json::as_str) {
-            parts.push(format!("{axis} {}", super::foreign(value)));
+            // The call that goes the other way has the other's name.
+            let value = if written { value.replace("read", "write") } else { value.to_owned() };
+            parts.push(format!("{axis} {}", super::foreign(&value)));
         }
     }
-    let written = document.options.requested.get("direction").and_then(Json::as_str) == Some("write");
     if written {
         parts.push("written to".to_owned());
     }

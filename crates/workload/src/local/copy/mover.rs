@@ -79,7 +79,7 @@ impl Mover {
     /// # Errors
     /// Where there is none here, with those there are.
     pub fn sum(name: &str) -> Result<Self, WorkloadError> {
-        SumRoutine::by_name(name).map(Self::Sum).ok_or_else(|| unknown(name, Self::all_sums()))
+        SumRoutine::by_name(name).map(Self::Sum).ok_or_else(|| unknown(name, "all", Self::all_sums()))
     }
 
     /// The name.
@@ -193,14 +193,15 @@ impl IsaName for Routine {
     }
 }
 
-fn unknown(name: &str, there: impl Iterator<Item = Mover>) -> WorkloadError {
+/// There is none of that name; `others` are the names that stand for more than themselves.
+fn unknown(name: &str, others: &str, there: impl Iterator<Item = Mover>) -> WorkloadError {
     let there: Vec<&str> = there.map(|mover| mover.name()).collect();
     let lacks = haul_copy::known().find(|known| known.name() == name && known.routine().is_none());
     let what = lacks.map_or_else(
         || format!("there is no routine '{name}'"),
         |known| format!("this CPU cannot run the routine '{name}' (it needs {})", known.needs()),
     );
-    WorkloadError::Spec(SpecError::Local(format!("{what}: give best, all, or of {}", there.join(", "))))
+    WorkloadError::Spec(SpecError::Local(format!("{what}: give {others}, or of {}", there.join(", "))))
 }
 
 impl FromStr for Mover {
@@ -211,6 +212,8 @@ impl FromStr for Mover {
             return Ok(Self::best());
         }
         let routine = Routine::by_name(name).map(Self::Routine);
-        routine.or_else(|| Peer::by_name(name).map(Self::Peer)).ok_or_else(|| unknown(name, Self::all()))
+        routine
+            .or_else(|| Peer::by_name(name).map(Self::Peer))
+            .ok_or_else(|| unknown(name, "best, all", Self::all()))
     }
 }
