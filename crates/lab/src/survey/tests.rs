@@ -85,6 +85,8 @@ struct Rack {
     looks: usize,
     stop_after: Option<usize>,
     samples: usize,
+    /// The sample that another program made long.
+    disturbed: Option<usize>,
 }
 
 impl Rack {
@@ -102,6 +104,7 @@ impl Rack {
             looks: 0,
             stop_after: None,
             samples: 0,
+            disturbed: None,
         }
     }
 }
@@ -130,7 +133,9 @@ impl Subject for Rack {
         if self.breaks.is_some_and(|(which, from)| which == cell && self.samples >= from) {
             return Err(WorkloadError::Invalid("the file shrank".to_owned()));
         }
-        let elapsed = Duration::from_nanos(self.nanos[cell] * passes);
+        let lost =
+            if self.disturbed == Some(self.samples) { Duration::from_millis(4) } else { Duration::ZERO };
+        let elapsed = Duration::from_nanos(self.nanos[cell] * passes) + lost;
         self.clock.pass(elapsed);
         Ok(Sample { passes, elapsed, bytes: ByteCount(4096 * passes), calls: passes, ..Sample::default() })
     }
@@ -470,6 +475,18 @@ fn what_cannot_be_surveyed_is_refused_before_anything_is_touched() {
 }
 
 #[test]
+fn a_calibration_that_lost_its_cpu_makes_no_samples_that_are_too_short() {
+    let clock = Clock::default();
+    for disturbed in 1..4 {
+        let mut rack = Rack { disturbed: Some(disturbed), ..Rack::new(&clock, &[100, 1_000]) };
+        let stop = rack.stop.clone();
+        let measured = run(&survey(), &mut rack, &mut Mock::new(&clock), &stop, &mut |_: &Event<'_>| {});
+        let complete = measured.runs.iter().filter(|run| run.status == Status::Complete).count();
+        assert_eq!(complete, 16, "{:?}", measured.runs.iter().find_map(|run| run.failure.clone()));
+    }
+}
+
+#[test]
 fn this_host_has_a_clock_a_cpu_and_facts() {
     let mut host = ThisHost;
     let step = clock_step(&host).expect("a clock that goes");
@@ -480,7 +497,7 @@ fn this_host_has_a_clock_a_cpu_and_facts() {
         let (last, absent) = pinned.join().expect("no panic");
         let cpus = thread::affinity_of_current().expect("affinity");
         assert_eq!(last.expect("pinned"), *cpus.cpus().last().expect("a CPU"));
-        assert!(absent.expect_err("there is no such CPU").contains("CPU 8191"));
+        assert!(absent.expect_err("there is no such CPU").contains("--pin 8191"));
     });
     assert!(!host.facts().expect("facts").is_empty());
 }
