@@ -270,7 +270,7 @@ fn maps(out: &mut String, axes: &[&str], rows: &[Row], rates: &[Option<Rate>], l
     let widest = widest.fold(0.0, f64::max);
     notes(out, rates, false, layout);
     let text = format!(
-        "rate in {}; half of the widest interval is {} of its median; CPU, times and intervals are in --format json",
+        "rate in {}; half of the widest interval is {} of its median; every sample, with its CPU time, is in --format json",
         scale.unit,
         percent(widest)
     );
