@@ -403,7 +403,7 @@ fn a_key_file_that_others_can_read_is_refused_and_one_is_made_at_the_first_start
     assert!(!second.log().contains(key.trim()), "and never again");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
     let ended = Running::start(site.there.haul(&["serve", "--listen", "127.0.0.1:0"])).end();
-    assert!(ended.code == Some(1) && ended.err.contains("chmod 600"), "{ended:?}");
+    assert!(ended.code == Some(2) && ended.err.contains("chmod 600"), "{ended:?}");
 }
 
 #[test]
