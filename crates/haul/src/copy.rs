@@ -1,5 +1,8 @@
 //! `haul copy`: from arguments to a survey of copy routines, of the machine's limits, or of thresholds.
 
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -49,6 +52,8 @@ pub(crate) fn copy(args: &Copy) -> Result<ExitCode> {
 }
 
 fn measured(args: &Copy) -> Result<(Measured, Option<String>)> {
+    // First, so that there is a document also where it is stopped while it makes itself ready.
+    let stop = Stop::install_hurried()?;
     let allowed = thread::affinity_of_current()?;
     let cpu = args.pin.or(allowed.cpus().last().copied()).unwrap_or(0);
     ThisHost.pin(Some(cpu))?;
@@ -65,7 +70,6 @@ fn measured(args: &Copy) -> Result<(Measured, Option<String>)> {
         )?);
     }
     let survey = rules(args, seed);
-    let stop = Stop::install()?;
     if args.limits {
         let mut subject = LimitsSubject::new(cpu)?;
         return Ok((carry_out(&survey, &mut subject, &stop, &args.output)?, None));
@@ -206,10 +210,21 @@ fn movers(args: &Copy) -> Result<Vec<Mover>> {
     Ok(movers)
 }
 
+/// The text of a table, as far as one can be long: a device may have no end.
+fn table_in(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(haul_copy::selection::LONGEST as u64 + 1).read_to_string(&mut text)?;
+    Ok(text)
+}
+
 fn selected(args: &Copy) -> Result<Mover> {
     let Some(path) = &args.selection else { return Ok(Mover::best()) };
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| usage(format!("cannot read the selection {}: {error}", path.display())))?;
+    let text = table_in(path).map_err(|error| {
+        usage(format!(
+            "cannot read the selection {}: {error}; haul copy --thresholds prints one",
+            path.display()
+        ))
+    })?;
     let table = Selection::parse(&text).map_err(|error| {
         usage(format!(
             "cannot use the selection {}: {error}; haul copy --thresholds prints one",

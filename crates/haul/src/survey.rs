@@ -46,10 +46,12 @@ fn shown(document: &Document) -> String {
 }
 
 fn carry_out_read(args: &cli::Read) -> Result<Measured> {
+    // First, so that there is a document also where it is stopped while it makes itself ready.
+    let stop = Stop::install_hurried()?;
     let options = args.options()?.settled()?;
     let mut subject = ReadSubject::new(&options)?;
     let survey = rules(&args.sampling, options.requested());
-    carry_out(&survey, &mut subject, &Stop::install()?, &args.output)
+    carry_out(&survey, &mut subject, &stop, &args.output)
 }
 
 fn rules(sampling: &Sampling, mut requested: Json) -> Survey {

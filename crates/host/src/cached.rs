@@ -48,7 +48,9 @@ impl CachedFile {
     /// A regular file that is there, to be read.
     pub fn open(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
-        let file = File::open(path).named("open", || name.clone())?;
+        // A FIFO would wait here for somebody to write to it.
+        let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+        let file = opened.named("open", || name.clone())?;
         let metadata = file.metadata().named("look at", || name.clone())?;
         if !metadata.is_file() {
             return Err(HostError::Invalid {

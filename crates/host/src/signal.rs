@@ -11,7 +11,7 @@ use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
@@ -89,6 +89,21 @@ impl Stop {
                 .named("wake at the signal", object)?;
         }
         Ok(stop)
+    }
+
+    /// As [`install`](Self::install), and a second of the signals ends the process at once, with 128 and its number: for what
+    /// changes nothing on this host, and may be in the middle of something long when the first one comes.
+    pub fn install_hurried() -> Result<Self> {
+        let asked = Arc::<AtomicBool>::default();
+        for signal in Signal::ALL {
+            let object = || signal.to_string();
+            let (number, asked) = (signal.number(), Arc::clone(&asked));
+            // In this order: the first must not find what it sets itself.
+            signal_hook::flag::register_conditional_shutdown(number, 128 + number, Arc::clone(&asked))
+                .named("handle the signal", object)?;
+            signal_hook::flag::register(number, asked).named("handle the signal", object)?;
+        }
+        Self::install()
     }
 
     /// A stop that no signal requests.

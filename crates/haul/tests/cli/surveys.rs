@@ -184,6 +184,45 @@ fn an_interrupt_between_samples_leaves_what_was_measured() {
 }
 
 #[test]
+fn a_second_interrupt_ends_what_is_in_the_middle_of_something_long() {
+    let home = Home::new();
+    let long = [
+        "read",
+        "--source",
+        "device",
+        "/dev/zero",
+        "--working-set",
+        "100T",
+        "--block",
+        "1M",
+        "--offset",
+        "0",
+    ];
+    let running = Running::start(home.haul(&long));
+    thread::sleep(Duration::from_millis(500));
+    running.signal("INT");
+    thread::sleep(Duration::from_millis(500));
+    running.signal("INT");
+    let ended = running.end_within(Duration::from_secs(5));
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+}
+
+#[test]
+fn a_pipe_that_nobody_writes_to_and_a_device_without_an_end_are_not_waited_for() {
+    let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a directory");
+    let pipe = directory.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
+    assert!(made.success());
+    let pipe = pipe.to_str().expect("UTF-8");
+    for (arguments, exit) in
+        [(&["read", pipe][..], 1), (&["copy", "--routine", "auto", "--selection", "/dev/zero"], 2)]
+    {
+        let ended = Running::start(Home::new().haul(arguments)).end_within(Duration::from_secs(10));
+        assert!(ended.is_calm() && ended.code == Some(exit), "{arguments:?}: {ended:?}");
+    }
+}
+
+#[test]
 fn a_file_of_the_users_is_read_and_never_written() {
     let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a directory");
     let path = directory.path().join("file");
