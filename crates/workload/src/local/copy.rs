@@ -7,7 +7,7 @@
 //!
 //! What a copy costs depends on things that programs leave to chance, so each is an axis or is drawn anew for each sample and
 //! recorded: where in a page the destination lies relative to the source ([`Metric::CopyDistance`]), what is in which cache (the
-//! ring, see [`arena`]), what pages the memory has. Addresses and lengths are opaque to the compiler, both ends are written
+//! ring, see `arena`), what pages the memory has. Addresses and lengths are opaque to the compiler, both ends are written
 //! before anything is timed, the fence of streaming stores is in the time, and a sample above what the machine can do is no
 //! number.
 
