@@ -72,10 +72,13 @@ fn measured(args: &Copy) -> Result<(Measured, Option<String>)> {
     let survey = rules(args, seed);
     if args.limits {
         let mut subject = LimitsSubject::new(cpu)?;
+        thread::pin_current(&allowed)?;
         return Ok((carry_out(&survey, &mut subject, &stop, &args.output)?, None));
     }
     let ceilings = Ceilings::measure(cpu, &stop)?;
     let mut subject = CopySubject::new(&spec, &allowed, Some(cpu), ceilings)?;
+    // The survey pins anew: the threads it starts before, which show how far it is, are not to share that CPU.
+    thread::pin_current(&allowed)?;
     let mut measured = carry_out(&survey, &mut subject, &stop, &args.output)?;
     if !args.thresholds || measured.status != Status::Complete {
         return Ok((measured, None));

@@ -59,11 +59,11 @@ pub struct Model {
 /// The first CPU's model; `None` where `/proc/cpuinfo` does not say.
 #[must_use]
 pub fn model() -> Option<Model> {
-    model_of(&described().ok()?)
+    model_of(&first_described().ok()?)
 }
 
-/// The first processor's lines. The others are not read: on a large machine that interrupts every CPU to ask for its frequency.
-fn described() -> io::Result<BTreeMap<String, String>> {
+/// The first processor's lines of `/proc/cpuinfo`. The others are not read: on a large machine that interrupts every CPU to ask for its frequency.
+pub(crate) fn first_described() -> io::Result<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     for line in BufReader::with_capacity(2048, File::open("/proc/cpuinfo")?).lines() {
         let line = line?;

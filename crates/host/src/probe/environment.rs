@@ -8,8 +8,8 @@
 //! shows the namespace of whoever mounted it. A NIC's interrupts are found through its bus address instead.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, BufRead as _, BufReader};
+use std::fs;
+use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::path::Path;
@@ -20,6 +20,7 @@ use crate::error::{Named as _, Result};
 use crate::ethtool;
 use crate::link::{self, Link};
 use crate::netns::Netns;
+use crate::processor;
 use crate::sys;
 use crate::thread;
 
@@ -201,7 +202,7 @@ impl Fingerprint {
 
     fn processor(&mut self) {
         const VULNERABILITIES: &str = "/sys/devices/system/cpu/vulnerabilities";
-        let described = describe_first_cpu();
+        let described = processor::first_described();
         for (key, names) in [
             ("cpu.model", &["model name", "uarch", "Processor", "cpu"][..]),
             ("cpu.microcode", &["microcode"][..]),
@@ -326,22 +327,6 @@ fn line_of(path: impl AsRef<Path>) -> Fact {
         }
         Err(error) => Fact::absent(format!("{}: {error}", path.display())),
     }
-}
-
-/// The first processor's lines of `/proc/cpuinfo`. The others are not read: on a large machine that interrupts every CPU
-/// to ask for its frequency.
-fn describe_first_cpu() -> io::Result<BTreeMap<String, String>> {
-    let lines = BufReader::with_capacity(2048, File::open("/proc/cpuinfo")?).lines();
-    let mut found = BTreeMap::new();
-    for line in lines {
-        let line = line?;
-        match line.split_once(':') {
-            Some((name, value)) => found.insert(name.trim().to_owned(), value.trim().to_owned()),
-            None if found.is_empty() => continue,
-            None => break,
-        };
-    }
-    Ok(found)
 }
 
 /// The value of a cpufreq file: one text where all CPUs agree, else one per group of CPUs.
