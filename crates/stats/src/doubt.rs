@@ -93,6 +93,10 @@ doubts! {
     SideEffects = "side_effects", "the arm differs in more than was asked for: name every setting, or read the result so";
     /// Pairs or runs that failed.
     FailedRuns = "failed_runs", "failed runs are kept out of the statistics: see their reasons in the record";
+    /// Cells of a survey that no sample gave a number of.
+    Unmeasured = "unmeasured", "the other cells have their numbers: 'cells' in the record has the reason of each that has none";
+    /// The program ran under an emulator.
+    Emulated = "emulated", "an emulator's time is its own: run on a CPU of the program's instruction set";
     /// Another session was measured by the same server at the same time.
     ServerShared = "server_shared", "another client used this server during the window: measure alone";
     /// The channel was not encrypted.
