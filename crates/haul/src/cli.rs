@@ -226,6 +226,21 @@ impl Sampling {
     }
 }
 
+/// How the text of a survey is laid out.
+#[derive(Args, Debug)]
+pub(crate) struct Rows {
+    /// In text, a row for each cell with interval, change, time and CPU time, where two axes or more are otherwise maps of medians:
+    /// to see how sure a number is, or to go on with awk
+    #[arg(long, help_heading = "Output")]
+    long: bool,
+}
+
+impl Rows {
+    pub(crate) fn shape(&self) -> haul_results::text::Shape {
+        if self.long { haul_results::text::Shape::Rows } else { haul_results::text::Shape::Maps }
+    }
+}
+
 const TARGETS: &str = "\
 Targets:
   HOST[:PORT]   a host that runs 'haul serve' (port 4285)

@@ -328,7 +328,7 @@ fn watcher(
             }
         }
         // Of surveys, which are watched by their own.
-        Event::Calibrating { .. } | Event::Restoring => {}
+        Event::Preparing { .. } | Event::Calibrating { .. } | Event::Restoring => {}
     }
 }
 

@@ -37,12 +37,12 @@ pub(crate) fn read(args: &cli::Read) -> Result<ExitCode> {
         Ok(measured) => start.document(Kind::Read, command(), measured),
         Err(error) => start.failed(Kind::Read, command(), began.elapsed(), failure_of(&error)),
     };
-    write_as(&document, &args.output, shown)
+    write_as(&document, &args.output, |document| shown(document, args.rows.shape()))
 }
 
-fn shown(document: &Document) -> String {
+fn shown(document: &Document, shape: text::Shape) -> String {
     let beside = published::beside(document);
-    text::survey(document, beside.as_ref(), layout())
+    text::survey(document, beside.as_ref(), shape, layout())
 }
 
 fn carry_out_read(args: &cli::Read) -> Result<Measured> {
@@ -88,6 +88,7 @@ pub(crate) fn carry_out(
             return;
         }
         match event {
+            Event::Preparing { what, left } => screen.progress(0, 0, (*what).to_owned(), Some(*left)),
             Event::Calibrating { number, of, cell, left } => {
                 let text = format!("trying cell {number} of {of}: {}", text::cell_name(cell));
                 screen.progress(0, 0, text, Some(*left));

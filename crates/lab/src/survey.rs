@@ -1,9 +1,9 @@
 //! A survey: every cell of a sweep sampled again and again on this host, in rounds, so that what differs is the cell.
 //!
 //! ```text
-//!   pin ─ clock step ─ fingerprint
+//!   pin ─ clock step ─ fingerprint ─ what the subject is to know (set_up)
 //!   every cell once:  prepare ─ sample, with more passes until it is long enough ─ verify      calibration, and warm-up
-//!   every round:      a new random order of the cells;  prepare ─ sample ─ a run of the record
+//!   every round:      what is measured beside the cells;  a new random order of the cells;  prepare ─ sample ─ a run of the record
 //!   every cell once:  verify                            what differs voids all samples of the cell
 //!   fingerprint       a change nobody asked for is a doubt
 //! ```
@@ -15,13 +15,14 @@
 //!
 //! It knows neither what is measured ([`Subject`]) nor a real clock ([`Bench`]), so its promises are tested without either.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use haul_host::signal::Stop;
 use haul_host::{clock, thread};
 use haul_results::record::{Environment, Facts, Failure, Options, Run, Status};
-use haul_stats::{Doubt, DoubtId, MonoNanos, schedule};
+use haul_stats::estimate::Summary;
+use haul_stats::{Cell, Doubt, DoubtId, Metric, MonoNanos, schedule};
 use haul_workload::local::{Sample, Subject};
 use serde_json::{Value as Json, json};
 
@@ -84,6 +85,11 @@ pub trait Bench {
     /// Binds this thread to one CPU, the last allowed one where none is wanted, and returns the one it is bound to.
     fn pin(&mut self, wanted: Option<u32>) -> Result<u32, LabError>;
 
+    /// What imitates this CPU, where something does: its times are not a CPU's.
+    fn emulator(&self) -> Option<String> {
+        None
+    }
+
     /// How often this thread has lost its CPU to another while it wanted to go on.
     fn preemptions(&self) -> u64;
 
@@ -111,6 +117,10 @@ impl Bench for ThisHost {
         let cpu = wanted.or(last).unwrap_or(0);
         thread::pin_current(&std::iter::once(cpu).collect())?;
         Ok(thread::current_cpu()?)
+    }
+
+    fn emulator(&self) -> Option<String> {
+        haul_host::emulation::emulator()
     }
 
     fn preemptions(&self) -> u64 {
@@ -143,11 +153,23 @@ pub fn run(
         cpu: None,
         step: Duration::ZERO,
         wanted: survey.sample,
+        emulator: bench.emulator(),
     };
     let outcome = course.drive(subject, bench, stop, observer);
+    course.conclude(subject);
     let (runs, mut doubts) = (std::mem::take(&mut course.runs), std::mem::take(&mut course.doubts));
     let numbers = runs.iter().any(|run| run.status == Status::Complete);
     let last = || runs.iter().rev().find_map(|run| run.failure.clone());
+    let outcome = outcome.or_else(|error| match error {
+        LabError::Workload(error) if error.is_interrupt() => Ok(End::Interrupted),
+        other => Err(other),
+    });
+    if matches!(outcome, Ok(End::Done)) {
+        doubts.extend(without_number(subject.cells(), &runs));
+    }
+    if let Some(emulator) = &course.emulator {
+        doubts.push(Doubt::new(DoubtId::Emulated, emulator.clone()));
+    }
     let (status, failure) = match outcome {
         Ok(End::Done) if numbers => (Status::Complete, None),
         Ok(End::Done) => (Status::Failed, last()),
@@ -195,6 +217,31 @@ fn left_out(runs: &[Run]) -> Vec<Doubt> {
     doubts
 }
 
+/// Cells that are named where they have no number; the others are counted.
+const NAMED: usize = 4;
+
+/// A doubt where cells have no number, which names them; `None` where none has one, because that is a failure.
+fn without_number(cells: &[Cell], runs: &[Run]) -> Option<Doubt> {
+    let complete: BTreeSet<&Cell> =
+        runs.iter().filter(|run| run.status == Status::Complete).map(|run| &run.cell).collect();
+    let out: Vec<&Cell> = cells.iter().filter(|cell| !complete.contains(cell)).collect();
+    let first = out.first().filter(|_| !complete.is_empty())?;
+    let why = runs.iter().filter(|run| run.cell == **first).find_map(|run| run.failure.as_ref());
+    let mut names: Vec<String> =
+        out.iter().take(NAMED).map(|cell| format!("({})", haul_results::text::cell_name(cell))).collect();
+    if out.len() > NAMED {
+        names.push(format!("and {} more", out.len() - NAMED));
+    }
+    let text = format!(
+        "{} of {} cells have no number: {}; the first because {}",
+        out.len(),
+        cells.len(),
+        names.join(", "),
+        why.map_or("no sample of it was taken", |why| why.text.as_str())
+    );
+    Some(Doubt::new(DoubtId::Unmeasured, text))
+}
+
 /// Whether a sample that lost its CPU was without it for long; unknown is long.
 fn lost_much(sample: &Sample) -> bool {
     let without = |cpu: Duration| sample.elapsed.saturating_sub(cpu) > sample.elapsed.mul_f64(LOST_SHARE);
@@ -231,6 +278,8 @@ struct Course<'a> {
     step: Duration,
     /// How long a sample is to take.
     wanted: Duration,
+    /// What imitates the CPU.
+    emulator: Option<String>,
 }
 
 impl Course<'_> {
@@ -252,11 +301,13 @@ impl Course<'_> {
         self.step = clock_step(bench)?;
         self.wanted = self.wanted.max(self.step * FEWEST_STEPS);
         self.environment.client = Some(bench.facts()?);
+        let left = self.at_first();
+        subject.set_up(stop, &mut |what| observer.event(&Event::Preparing { what, left }))?;
         for cell in 0..count {
             if stop.requested().is_some() {
                 return Ok(End::Interrupted);
             }
-            let left = self.survey.budget.saturating_sub(bench.now().since(self.started));
+            let left = self.at_first().saturating_sub(bench.now().since(self.started));
             let levels = &subject.cells()[cell];
             observer.event(&Event::Calibrating { number: cell + 1, of: count, cell: levels, left });
             self.calibrate(cell, subject, bench);
@@ -269,6 +320,7 @@ impl Course<'_> {
             if self.rounds >= FEWEST_ROUNDS && spent + longest > self.survey.budget {
                 break;
             }
+            subject.round(self.rounds)?;
             for (place, &cell) in order.iter().enumerate() {
                 if stop.requested().is_some() {
                     return Ok(End::Interrupted);
@@ -306,6 +358,39 @@ impl Course<'_> {
             self.doubts.push(Doubt { id: DoubtId::EnvironmentChanged, text, advice });
         }
         Ok(End::Done)
+    }
+
+    /// The time all of it will take, as far as the plan tells.
+    fn at_first(&self) -> Duration {
+        /// Samples that trying a cell takes: from one pass on, by a growing number.
+        const TRYING: u32 = 6;
+        let each = self.survey.rounds.saturating_add(TRYING).saturating_mul(u32::try_from(self.cells.len()).unwrap_or(u32::MAX));
+        let least = FEWEST_ROUNDS.min(self.survey.rounds).saturating_mul(u32::try_from(self.cells.len()).unwrap_or(u32::MAX));
+        self.survey.budget.max(self.wanted.saturating_mul(least)).min(self.wanted.saturating_mul(each))
+    }
+
+    /// Adds to each sample what follows for it from all of them.
+    fn conclude(&mut self, subject: &mut dyn Subject) {
+        let cells = subject.cells().to_vec();
+        let places: BTreeMap<&Cell, usize> = cells.iter().enumerate().map(|(at, cell)| (cell, at)).collect();
+        let mut rates: Vec<Vec<f64>> = vec![Vec::new(); cells.len()];
+        let complete = |run: &&mut Run| run.status == Status::Complete;
+        for run in self.runs.iter_mut().filter(complete) {
+            let rate = run.readings.iter().find(|reading| reading.metric == Metric::CopyRate);
+            let rate = rate.and_then(|reading| reading.value).map(haul_stats::Value::as_f64);
+            if let (Some(&at), Some(rate)) = (places.get(&run.cell), rate) {
+                rates[at].push(rate);
+            }
+        }
+        let medians: Vec<Option<f64>> =
+            rates.iter().map(|rates| Summary::of(rates).map(|summary| summary.median)).collect();
+        subject.settle(&medians);
+        for run in self.runs.iter_mut().filter(complete) {
+            if let Some(&at) = places.get(&run.cell) {
+                let more = subject.concluding(at, &run.readings);
+                run.readings.extend(more);
+            }
+        }
     }
 
     /// Time left: from what a sample took so far, but no more than the budget has.
@@ -391,6 +476,12 @@ impl Course<'_> {
                     let failure = Failure { exit: 1, text: LOST_CPU.to_owned() };
                     let readings = subject.readings(cell, &sample);
                     (Run { status: Status::Void, failure: Some(failure), readings, ..run }, true)
+                }
+                Ok(sample) if self.emulator.is_some() => {
+                    let text = self.emulator.clone().unwrap_or_default();
+                    let readings = subject.readings(cell, &sample);
+                    let failure = Some(Failure { exit: 1, text });
+                    (Run { status: Status::Void, failure, readings, ..run }, false)
                 }
                 Ok(sample) => {
                     state.failed = 0;

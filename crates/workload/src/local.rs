@@ -5,7 +5,8 @@
 //! what is expensive or what must not differ: the source, the buffers, the caches they are in.
 //!
 //! ```text
-//! prepare(cell) ─▶ sample(cell, passes) ─▶ readings(cell, sample)        verify(cell): now and then, never timed
+//! set_up ─▶ each round:  round ─▶ each cell:  prepare(cell) ─▶ sample(cell, passes) ─▶ readings(cell, sample)
+//!        ─▶ settle ─▶ concluding(cell, readings)                         verify(cell): now and then, never timed
 //! ```
 //!
 //! It does not know how many samples are taken, in which order, or what becomes of them.
@@ -15,6 +16,7 @@ pub mod read;
 
 use std::time::Duration;
 
+use haul_host::signal::Stop;
 use haul_host::thread::{self, Tid};
 use haul_stats::{ByteCount, Cell, Doubt, Metric, Reading, Scope};
 use serde_json::Value as Json;
@@ -52,6 +54,30 @@ pub trait Subject {
     /// # Errors
     /// Why this cell cannot be measured now, with the remedy.
     fn prepare(&mut self, cell: usize) -> Result<()>;
+
+    /// Finds out what is to be known before the first cell is tried, in some seconds at most. `tell` hears what is being done.
+    ///
+    /// # Errors
+    /// Why nothing can be measured, with the remedy; also where its user stopped it.
+    fn set_up(&mut self, _stop: &Stop, _tell: &mut dyn FnMut(&str)) -> Result<()> {
+        Ok(())
+    }
+
+    /// A round begins, from 0 on: what is to be measured beside the cells is measured here.
+    ///
+    /// # Errors
+    /// Why nothing can be measured any more.
+    fn round(&mut self, _round: u32) -> Result<()> {
+        Ok(())
+    }
+
+    /// The rounds are over, and these are the medians of the cells' rates in bytes per second, by cell.
+    fn settle(&mut self, _medians: &[Option<f64>]) {}
+
+    /// What follows for a sample from all of them; asked for at the end, with the sample's own numbers.
+    fn concluding(&self, _cell: usize, _readings: &[Reading]) -> Vec<Reading> {
+        Vec::new()
+    }
 
     /// `passes` passes, timed from the first byte to the last.
     ///

@@ -8,7 +8,7 @@ use haul_lab::LabError;
 use haul_lab::sweep::{self, Suffix};
 use haul_workload::local::read::{ReadOptions, ReadWith, SourceKind, Way};
 
-use super::{Output, Sampling};
+use super::{Output, Rows, Sampling};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -55,6 +55,8 @@ pub(crate) struct Read {
     direction: Direction,
     #[command(flatten)]
     pub(crate) sampling: Sampling,
+    #[command(flatten)]
+    pub(crate) rows: Rows,
     #[command(flatten)]
     pub(crate) output: Output,
 }

@@ -187,7 +187,7 @@ fn every_round_samples_every_cell_once_in_an_order_of_its_own() {
     for round in measured.runs.chunks(5) {
         assert!(round.iter().all(|run| run.block == round[0].block && run.status == Status::Complete));
         let order: Vec<&Cell> = round.iter().map(|run| &run.cell).collect();
-        let distinct: std::collections::BTreeSet<&Cell> = order.iter().copied().collect();
+        let distinct: BTreeSet<&Cell> = order.iter().copied().collect();
         assert_eq!(distinct.len(), 5);
         orders.push(order);
     }

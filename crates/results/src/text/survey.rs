@@ -15,7 +15,7 @@ use serde_json::Value as Json;
 use super::number::{NONE, Number, Scale, percent, signed};
 use super::table::{Align, Column, Table};
 use super::wrap::paragraph;
-use super::{Layout, Style, axis_name, axis_value, document_shaped, in_column_order, plural};
+use super::{Layout, Style, axis_name, axis_value, document_shaped, in_column_order};
 use crate::figures::{self, FEWEST, compared, levels};
 use crate::record::{Cell, CellFigure, Document};
 
@@ -262,7 +262,12 @@ fn compared_with(out: &mut String, known: &[Known<'_>], lead: &str, layout: Layo
     } else {
         format!("; {MARK} because there are no intervals, so that there may be none")
     };
-    let text = format!("{lead} {} {first}{alike}{mark}", axis_name(axis));
+    // The name of a routine or a call says what it is.
+    let name = match axis {
+        "routine" | "with" => String::new(),
+        axis => format!("{} ", axis_name(axis)),
+    };
+    let text = format!("{lead} {name}{first}{alike}{mark}");
     paragraph(out, "  ", &text, 4, layout.columns());
 }
 
