@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use haul_host::counters::Counts;
 use haul_host::signal::Stop;
 use haul_stats::Value;
