@@ -32,7 +32,7 @@ impl SourceFile {
     pub fn in_memory(length: ByteCount, mut make: impl FnMut(&mut [u8])) -> Result<Self> {
         /// Few calls, and no second copy of the whole file.
         const PIECE: usize = 1 << 20;
-        let object = || format!("a file of {length} in memory");
+        let object = || format!("a file of {} in memory", length.about());
         let mut file = sys::memory_file(c"haul-payload").named("make", object)?;
         let mut piece = vec![0; PIECE];
         let mut left = length.0;

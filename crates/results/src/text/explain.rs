@@ -137,6 +137,7 @@ const COLUMNS: [(&str, &[Metric]); 28] = [
     ("rate", &[Metric::CopyRate]),
     ("call", &[Metric::CopyTime]),
     ("read-through", &[Metric::ReadTime]),
+    ("write-through", &[Metric::WriteTime]),
     ("cycles", &[Metric::CyclesPerByte]),
     ("of ceiling", &[Metric::CeilingShare]),
 ];

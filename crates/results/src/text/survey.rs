@@ -154,6 +154,7 @@ fn table(out: &mut String, rows: &[Row], rates: &[Option<Rate>], layout: Layout)
         (Metric::CopyCpu, "CPU", Metric::CopyCpu.facts().unit, 1.0),
         (Metric::CopyTime, "call", "ns", 1.0),
         (Metric::ReadTime, "read-through", "us", 1e6),
+        (Metric::WriteTime, "write-through", "us", 1e6),
         (Metric::CyclesPerByte, "cycles", Metric::CyclesPerByte.facts().unit, 1.0),
         (Metric::CeilingShare, "of ceiling", Metric::CeilingShare.facts().unit, 1.0),
     ] {
@@ -373,9 +374,7 @@ fn conditions(out: &mut String, document: &Document, layout: Layout) {
     let written = document.options.requested.get("direction").and_then(Json::as_str) == Some("write");
     for axis in ["with", "routine"] {
         if let Some(value) = document.options.requested.get(axis).and_then(Json::as_str) {
-            // The call that goes the other way has the other's name.
-            let value = if written { value.replace("read", "write") } else { value.to_owned() };
-            parts.push(format!("{axis} {}", super::foreign(&value)));
+            parts.push(format!("{axis} {}", super::foreign(value)));
         }
     }
     if written {

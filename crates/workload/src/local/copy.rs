@@ -382,6 +382,7 @@ impl Subject for CopySubject {
             let counted =
                 after.1.zip(before.1).and_then(|(after, before)| after.since(before)).filter(|_| alone);
             Sample {
+                worker_cpu: Duration::ZERO,
                 passes,
                 elapsed: timed.elapsed,
                 thread_cpu: after
