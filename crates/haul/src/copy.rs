@@ -14,16 +14,16 @@ use haul_host::signal::Stop;
 use haul_host::thread;
 use haul_lab::record::Start;
 use haul_lab::runner::Measured;
-use haul_lab::survey::{Bench as _, Survey, ThisHost};
+use haul_lab::survey::{Bench as _, ThisHost};
 use haul_lab::sweep::{self, Suffix};
 use haul_lab::{LabError, plan, thresholds};
 use haul_results::record::{Kind, Status};
-use haul_workload::local::copy::{self, Ceilings, CopySpec, CopySubject, Does, LimitsSubject, Mover};
-use serde_json::json;
+use haul_workload::local::copy::{self, CacheState, Ceilings, CopySpec, CopySubject, Does, LimitsSubject, Mover};
+use serde_json::{Value as Json, json};
 
-use crate::cli::{Copy, Format};
+use crate::cli::{Copy, Effort, Efforts, Format};
 use crate::measure::{command, failure_of, print, stopped, write};
-use crate::survey::carry_out;
+use crate::survey::{carry_out, each_once};
 
 /// `haul copy`.
 pub(crate) fn copy(args: &Copy) -> Result<ExitCode> {
@@ -55,9 +55,9 @@ fn measured(args: &Copy) -> Result<(Measured, Option<String>)> {
     // First, so that there is a document also where it is stopped while it makes itself ready.
     let stop = Stop::install_hurried()?;
     let allowed = thread::affinity_of_current()?;
-    let cpu = args.pin.or(allowed.cpus().last().copied()).unwrap_or(0);
+    let cpu = args.sampling.pin.or(allowed.cpus().last().copied()).unwrap_or(0);
     ThisHost.pin(Some(cpu))?;
-    let seed = args.seed.unwrap_or_else(plan::seed);
+    let seed = args.sampling.seed.unwrap_or_else(plan::seed);
     let spec = if args.limits { CopySpec::default() } else { spec(args, seed)? };
     // What is asked for wrongly says so before anything is measured.
     if !args.limits {
@@ -69,7 +69,7 @@ fn measured(args: &Copy) -> Result<(Measured, Option<String>)> {
             Err(String::new()),
         )?);
     }
-    let survey = rules(args, seed);
+    let survey = args.sampling.rules(&EFFORTS, seed, requested(args));
     if args.limits {
         let mut subject = LimitsSubject::new(cpu)?;
         thread::pin_current(&allowed)?;
@@ -91,22 +91,22 @@ fn measured(args: &Copy) -> Result<(Measured, Option<String>)> {
     Ok((measured, Some(table)))
 }
 
-fn rules(args: &Copy, seed: u64) -> Survey {
-    let (rounds, sample, budget) = if args.quick {
-        (6, Duration::from_micros(300), Duration::from_secs(7))
-    } else if args.thorough {
-        (25, Duration::from_millis(5), Duration::from_mins(20))
-    } else {
-        (9, Duration::from_millis(1), Duration::from_secs(50))
-    };
-    let requested = json!({
+/// Few rounds of short samples: there are many cells, and a copy of some nanoseconds is repeated a thousand times in one.
+const EFFORTS: Efforts = Efforts {
+    usual: Effort { rounds: 9, sample: Duration::from_millis(1), budget: Duration::from_secs(50) },
+    quick: Effort { rounds: 6, sample: Duration::from_micros(300), budget: Duration::from_secs(7) },
+    thorough: Effort { rounds: 25, sample: Duration::from_millis(5), budget: Duration::from_mins(20) },
+};
+
+/// What was asked for, as the record has it.
+fn requested(args: &Copy) -> Json {
+    json!({
         "routine": args.routine, "size": args.size, "src_offset": args.src_offset, "dst_offset": args.dst_offset,
         "distance": args.distance, "overlap": args.overlap, "cache": args.cache, "pages": args.pages,
         "then_read": args.then_read, "checksum": args.checksum, "threads": args.threads, "shuffle": args.shuffle,
-        "selection": args.selection, "limits": args.limits, "thresholds": args.thresholds, "seed": seed,
-        "quick": args.quick, "thorough": args.thorough, "rounds": args.rounds, "pin": args.pin,
-    });
-    Survey { rounds: args.rounds.unwrap_or(rounds), sample, budget, seed, pin: args.pin, requested }
+        "selection": args.selection.as_ref().map(|path| path.display().to_string()), "limits": args.limits,
+        "thresholds": args.thresholds,
+    })
 }
 
 /// The values of an option with a list.
@@ -118,7 +118,7 @@ fn list(name: &str, given: Option<&str>, default: &str) -> Result<Vec<u64>, LabE
 }
 
 fn spec(args: &Copy, seed: u64) -> Result<CopySpec> {
-    let sizes = match (args.quick, args.thresholds) {
+    let sizes = match (args.sampling.quick, args.thresholds) {
         (true, true) => "64..1M*4",
         (true, false) => "64..4M*16",
         (false, true) => "64..8M*2",
@@ -147,11 +147,14 @@ fn spec(args: &Copy, seed: u64) -> Result<CopySpec> {
         let examples = Alignment::ALL.into_iter().map(Alignment::example);
         offsets = examples.map(|(src, dst)| (src as u64, dst as u64)).collect();
     }
-    let caches: Result<Vec<_>, _> =
-        args.cache.as_deref().unwrap_or("hot").split(',').map(|text| text.trim().parse()).collect();
+    let caches = each_once("cache", args.cache.as_deref().unwrap_or("hot"), |text| {
+        text.parse::<CacheState>().map_err(LabError::from)
+    })?;
     let pages = args.pages.as_deref().map_or(Ok(vec![None]), |text| {
-        text.split(',').map(|kind| kind.trim().parse::<PageKind>().map(Some)).collect::<Result<Vec<_>, _>>()
-    });
+        each_once("pages", text, |kind| {
+            kind.parse::<PageKind>().map(Some).map_err(|error| usage(error.to_string()))
+        })
+    })?;
     let threads = list("threads", args.threads.as_deref(), "1")?;
     let does = match (args.checksum, args.then_read) {
         (true, _) => vec![Does::Sum, Does::CopySum, Does::Fused],
@@ -164,8 +167,8 @@ fn spec(args: &Copy, seed: u64) -> Result<CopySpec> {
         offsets,
         distances,
         overlap: args.overlap,
-        caches: caches?,
-        pages: pages.map_err(|error| usage(error.to_string()))?,
+        caches,
+        pages,
         does,
         threads: threads.into_iter().map(|threads| usize::try_from(threads).unwrap_or(usize::MAX)).collect(),
         shuffle: args.shuffle,

@@ -172,7 +172,7 @@ impl Plan {
 
     fn build(spec: &RunSpec, axes: &[Axis], arms: Vec<Arm>, rules: Rules) -> Result<Self, LabError> {
         if rules.repeats == 0 {
-            return Err(LabError::Plan("it has no runs: give --runs or --pairs at least 1".to_owned()));
+            return Err(LabError::Plan("there are no runs: give --runs or --pairs at least 1".to_owned()));
         }
         if rules.repeats > MAX_REPEATS {
             return Err(LabError::Plan(format!(
@@ -213,7 +213,7 @@ impl Plan {
         let total = cells.len().saturating_mul(arms.len().max(1)).saturating_mul(rules.repeats as usize);
         if total > MAX_RUNS {
             return Err(LabError::Plan(format!(
-                "it has {total} runs, and {MAX_RUNS} is the most: take fewer cells, arms or pairs"
+                "there are {total} runs, and {MAX_RUNS} is the most: take fewer cells, arms or pairs"
             )));
         }
         let order = order(cells.len(), arms.len(), &rules);
