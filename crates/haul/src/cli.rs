@@ -397,3 +397,35 @@ pub(crate) enum Format {
 pub(crate) fn definition() -> clap::Command {
     Cli::command()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_that_are_asked_for_are_all_made_and_the_rest_is_the_effort_of_the_command() {
+        let effort = |rounds, secs| Effort {
+            rounds,
+            sample: Duration::from_micros(u64::from(rounds)),
+            budget: Duration::from_secs(secs),
+        };
+        let efforts = Efforts { usual: effort(31, 18), quick: effort(9, 5), thorough: effort(201, 300) };
+        let day = 24 * 3600;
+        for (rounds, quick, thorough, wanted) in [
+            (None, false, false, (31, 31, 18)),
+            (None, true, false, (9, 9, 5)),
+            (None, false, true, (201, 201, 300)),
+            (Some(7), false, false, (7, 31, day)),
+            (Some(7), true, false, (7, 9, day)),
+            (Some(7), false, true, (7, 201, day)),
+        ] {
+            let sampling = Sampling { rounds, quick, thorough, seed: None, pin: Some(1) };
+            let survey = sampling.rules(&efforts, 5, json!({"block_bytes": 1}));
+            let got = (survey.rounds, survey.sample.as_micros(), survey.budget.as_secs());
+            assert_eq!(got, wanted, "{sampling:?}");
+            assert_eq!((survey.seed, survey.pin), (5, Some(1)));
+            let asked = json!({"block_bytes": 1, "rounds": wanted.0, "quick": quick, "thorough": thorough, "seed": 5, "pin": 1});
+            assert_eq!(survey.requested, asked);
+        }
+    }
+}

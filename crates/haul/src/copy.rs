@@ -18,7 +18,9 @@ use haul_lab::survey::{Bench as _, ThisHost};
 use haul_lab::sweep::{self, Suffix};
 use haul_lab::{LabError, plan, thresholds};
 use haul_results::record::{Kind, Status};
-use haul_workload::local::copy::{self, CacheState, Ceilings, CopySpec, CopySubject, Does, LimitsSubject, Mover};
+use haul_workload::local::copy::{
+    self, CacheState, Ceilings, CopySpec, CopySubject, Does, LimitsSubject, Mover,
+};
 use serde_json::{Value as Json, json};
 
 use crate::cli::{Copy, Effort, Efforts, Format};

@@ -279,6 +279,25 @@ impl Plan {
         slot.arm.map_or_else(|| Ok(spec.clone()), |arm| self.arms[arm].specify(spec))
     }
 
+    /// Looks at the files that runs are to send, before anything is made for them.
+    ///
+    /// # Errors
+    /// Which one cannot be sent, and in which arm.
+    pub fn check_files(&self) -> Result<(), LabError> {
+        let arms: Vec<Option<usize>> =
+            if self.arms.is_empty() { vec![None] } else { (0..self.arms.len()).map(Some).collect() };
+        for cell in 0..self.cells.len() {
+            for &arm in &arms {
+                let checked = self.specify(Slot { block: 0, cell, arm })?.check_file();
+                checked.map_err(|error| match arm {
+                    Some(arm) => LabError::Plan(format!("arm '{}': {error}", self.arms[arm].name)),
+                    None => LabError::Plan(error.to_string()),
+                })?;
+            }
+        }
+        Ok(())
+    }
+
     /// Whether an arm is the repeated first one.
     #[must_use]
     pub fn is_null(&self, arm: usize) -> bool {
@@ -412,6 +431,9 @@ fn requested(spec: &RunSpec, axes: &[Axis], arms: &[Arm], rules: &Rules) -> Json
             match spec.transport {
                 Transport::Tcp => {
                     put("send_with", json!(spec.send_with));
+                    if let Some(path) = &spec.send_file {
+                        put("send_file", json!(path.to_string_lossy()));
+                    }
                     put("recv_with", json!(spec.recv_with));
                     put("send_offset_bytes", json!(spec.send_offset.0));
                     put("recv_offset_bytes", json!(spec.recv_offset.0));

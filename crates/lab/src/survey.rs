@@ -178,7 +178,17 @@ pub fn run(
 /// Why a sample is void that another program disturbed: which CPU it took, and for how long.
 fn taken(cpu: Option<u32>, lost: Duration) -> String {
     let cpu = cpu.map_or("the CPU".to_owned(), |cpu| format!("CPU {cpu}"));
-    format!("{TAKEN} {cpu} for {lost:.1?} in the middle of it")
+    format!("{TAKEN} {cpu} for {} in the middle of it", brief(lost))
+}
+
+/// A short time for people.
+fn brief(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    match seconds {
+        ..1e-3 => format!("{:.0} µs", seconds * 1e6),
+        ..1.0 => format!("{:.1} ms", seconds * 1e3),
+        _ => format!("{seconds:.1} s"),
+    }
 }
 
 /// How that text begins, by which such samples are known.
@@ -198,9 +208,10 @@ fn left_out(runs: &[Run], cpu: Option<u32>, lost: Duration) -> Vec<Doubt> {
     if !disturbed.is_empty() {
         let cpu = cpu.map_or("their CPU".to_owned(), |cpu| format!("CPU {cpu}"));
         let text = format!(
-            "{} of {} samples are void: other programs had {cpu} for {lost:.1?} of them",
+            "{} of {} samples are void: other programs had {cpu} for {} of them",
             disturbed.len(),
-            runs.len()
+            runs.len(),
+            brief(lost)
         );
         doubts.push(Doubt::new(DoubtId::OtherLoad, text));
     }

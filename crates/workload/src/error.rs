@@ -128,7 +128,8 @@ impl WorkloadError {
     #[must_use]
     pub fn exit(&self) -> u8 {
         match self {
-            Self::Spec(_) => 2,
+            // A name that stands for something else than what is wanted, as a directory for a file.
+            Self::Spec(_) | Self::Host(HostError::Invalid { .. }) => 2,
             // It is this end that cannot open the connection.
             Self::Unreachable { source, .. } if out_of_descriptors(source) => 1,
             Self::Unreachable { .. } | Self::Control { .. } | Self::Lost { .. } => 4,

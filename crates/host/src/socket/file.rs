@@ -53,7 +53,8 @@ impl SourceFile {
             OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).named("open", object)?;
         let facts = file.metadata().named("look at", object)?;
         if !facts.is_file() {
-            return Err(HostError::Invalid { text: object(), wanted: "a regular file" });
+            let wanted = "a regular file, and nothing else has pages to hand over: name one, or leave it out";
+            return Err(HostError::Invalid { text: object(), wanted });
         }
         Ok(Self { file, length: facts.len() })
     }
