@@ -65,7 +65,8 @@ fn a_file_to_send_may_have_any_name_and_is_looked_at_before_anything_is_made() {
     let path = directory.path().join(OsStr::from_bytes(b"a\xffb"));
     fs::write(&path, vec![7; 300_000]).unwrap();
     let home = Home::new();
-    let mut command = home.haul(&words("stream loopback -t 300ms -m 64K --send-with sendfile --format json --send-file"));
+    let mut command =
+        home.haul(&words("stream loopback -t 300ms -m 64K --send-with sendfile --format json --send-file"));
     command.arg(&path);
     let document = Running::start(command).end().complete();
     let named = document.runs[0].effective["send_file"].as_str().unwrap_or_default();
@@ -84,7 +85,9 @@ fn a_file_to_send_may_have_any_name_and_is_looked_at_before_anything_is_made() {
     let line = "ab stream 127.0.0.1:1 --send-with splice --arm a:opt.send-file=memory --arm b:opt.send-file=/nowhere/x";
     let ended = Running::start(home.haul(&words(line))).end();
     assert!(ended.code == Some(2) && ended.err.contains("arm 'b': --send-file: cannot open"), "{ended:?}");
-    let ended = Running::start(home.haul(&words("ab rr 127.0.0.1:1 --send-file x --arm a: --arm b:opt.spin=on"))).end();
+    let ended =
+        Running::start(home.haul(&words("ab rr 127.0.0.1:1 --send-file x --arm a: --arm b:opt.spin=on")))
+            .end();
     assert!(ended.code == Some(2) && ended.err.contains("an option of a stream"), "{ended:?}");
 }
 

@@ -225,6 +225,65 @@ fn what_cannot_be_is_refused_with_the_object_and_the_remedy() {
 }
 
 #[test]
+fn what_a_refusal_of_any_file_by_any_source_recommends_is_not_refused() {
+    let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a directory");
+    let at = |name: &str| directory.path().join(name);
+    fs::write(at("full"), vec![7; 300_000]).expect("write");
+    fs::write(at("small"), [7; 100]).expect("write");
+    fs::write(at("empty"), []).expect("write");
+    let made = std::process::Command::new("mkfifo").arg(at("fifo")).status().expect("mkfifo");
+    assert!(made.success());
+    let _bound = std::os::unix::net::UnixListener::bind(at("socket")).expect("bind");
+    let known =
+        ["/dev/zero", "/proc/self/status", "/proc/self", "/sys/devices/system/cpu/online", "/nowhere/file"];
+    let mut files: Vec<Option<PathBuf>> = known.into_iter().map(|path| Some(path.into())).collect();
+    files.extend(["full", "small", "empty", "fifo", "socket", "gone"].map(|name| Some(at(name))));
+    files.extend([Some(directory.path().to_owned()), None]);
+    let channels = [ChannelKind::Pipe, ChannelKind::Unix, ChannelKind::Tcp, ChannelKind::Udp];
+    let mut sources = vec![SourceKind::File, SourceKind::Memory, SourceKind::Device];
+    sources.extend(channels.map(SourceKind::Channel));
+    let base = ReadOptions { offset: vec![0], working_set: vec![8192], ..ReadOptions::default() };
+    for file in &files {
+        for &source in &sources {
+            for way in [Way::Read, Way::Write] {
+                let asked = ReadOptions { file: file.clone(), source, way, ..base.clone() };
+                let Err(error) = subject(&asked) else { continue };
+                let text = error.to_string();
+                assert!(text.contains(": ") || text.contains("; "), "no remedy: {text}");
+                let names = file.as_ref().is_none_or(|file| text.contains(&file.display().to_string()));
+                assert!(
+                    names || text.contains("--source") || text.contains("--direction"),
+                    "no object: {text}"
+                );
+                let mut followed = Vec::new();
+                for (advice, source, file) in [
+                    ("use --source device", SourceKind::Device, file.clone()),
+                    ("use --source file", SourceKind::File, file.clone()),
+                    ("leave FILE and --source out", SourceKind::Memory, None),
+                    ("--source pipe makes", SourceKind::Channel(ChannelKind::Pipe), None),
+                    ("--source unix makes", SourceKind::Channel(ChannelKind::Unix), None),
+                    ("name one, or leave --source out", SourceKind::Memory, None),
+                ] {
+                    if text.contains(advice) {
+                        let done = subject(&ReadOptions { file, source, way, ..base.clone() });
+                        // A file may be too small as well, which has a remedy of its own; but nobody is sent back.
+                        let next = done.err().map(|error| error.to_string()).unwrap_or_default();
+                        let back = ["--source", "FILE", "cannot"].iter().any(|back| next.contains(back));
+                        assert!(!back, "{text}\n  leads to: {next}");
+                        followed.push(advice);
+                    }
+                }
+                let others =
+                    ["leave one of the two out", "name a file in it", "give a longer", "give a larger file"];
+                let other =
+                    others.iter().chain(&["that is there", "bytes in it"]).any(|other| text.contains(other));
+                assert!(other || !followed.is_empty(), "advice that nobody followed: {text}");
+            }
+        }
+    }
+}
+
+#[test]
 fn of_a_small_file_all_is_walked_where_nothing_is_said() {
     let (_directory, path) = file(40_000);
     let settled = ReadOptions { working_set: Vec::new(), ..of(&path) }.settled().expect("settled");
