@@ -14,19 +14,18 @@ use haul_host::signal::Stop;
 use haul_host::thread;
 use haul_lab::record::Start;
 use haul_lab::runner::Measured;
-use haul_lab::survey::Survey;
 use haul_lab::sweep::{self, Suffix};
 use haul_lab::{LabError, plan, thresholds};
 use haul_results::record::{Document, Kind, Status};
 use haul_results::text;
 use haul_stats::{ByteCount, DoubtId};
-use haul_workload::local::copy::{self, CopySpec, CopySubject, Does, LimitsSubject, Mover};
+use haul_workload::local::copy::{self, CacheState, CopySpec, CopySubject, Does, LimitsSubject, Mover};
 use serde_json::{Value as Json, json};
 
-use crate::cli::{Copy, Format};
+use crate::cli::{Copy, Effort, Efforts, Format};
 use crate::measure::{command, failure_of, layout, print, stopped, write, write_as};
 use crate::screen::say;
-use crate::survey::carry_out;
+use crate::survey::{carry_out, each_once};
 
 /// `haul copy`.
 pub(crate) fn copy(args: &Copy) -> Result<ExitCode> {
@@ -79,7 +78,7 @@ fn measured(args: &Copy) -> Result<(Measured, Option<Table>)> {
     // First, so that there is a document also where it is stopped while it makes itself ready.
     let stop = Stop::install_hurried()?;
     let allowed = thread::affinity_of_current()?;
-    let cpu = match args.pin {
+    let cpu = match args.sampling.pin {
         Some(cpu) if !allowed.cpus().contains(&cpu) => {
             return Err(usage(format!(
                 "--pin {cpu} is not one of the CPUs that this process may use: give one of {allowed}"
@@ -89,19 +88,21 @@ fn measured(args: &Copy) -> Result<(Measured, Option<Table>)> {
         Some(cpu) => cpu,
         None => allowed.cpus().last().copied().unwrap_or(0),
     };
-    let seed = args.seed.unwrap_or_else(plan::seed);
+    let seed = args.sampling.seed.unwrap_or_else(plan::seed);
     if args.limits {
-        let requested = json!({"limits": true, "seed": seed, "pin": args.pin});
-        let survey = rules(args, seed, requested, 1);
+        let survey = args.sampling.rules(&EFFORTS, seed, json!({"limits": true}));
         return Ok((carry_out(&survey, &mut LimitsSubject::new(cpu), &stop, &args.output)?, None));
     }
     let spec = spec(args, seed)?;
     let family = thresholds::family(spec.movers.len(), spec.sizes.len());
     let here = if args.thresholds { Some(for_a_table(args, &spec, family)?) } else { None };
-    let survey = rules(args, seed, requested(args, &spec), family);
+    let efforts = if args.thresholds { efforts_for(family) } else { EFFORTS };
+    let survey = args.sampling.rules(&efforts, seed, requested(args, &spec));
     let mut subject = CopySubject::new(&spec, &allowed, cpu)?;
     let mut measured = carry_out(&survey, &mut subject, &stop, &args.output)?;
-    let Some(here) = here.filter(|_| measured.status == Status::Complete) else { return Ok((measured, None)) };
+    let Some(here) = here.filter(|_| measured.status == Status::Complete) else {
+        return Ok((measured, None));
+    };
     let contest = thresholds::contest(&measured.runs)?;
     let table = thresholds::annotated(&thresholds::selection(&contest.crossings, here)?, &contest);
     measured.options.effective["selection"] = json!(table);
@@ -120,7 +121,7 @@ fn for_a_table(args: &Copy, spec: &CopySpec, family: usize) -> Result<Cpu> {
         .into());
     }
     let needed = thresholds::rounds_for(family);
-    if let Some(rounds) = args.rounds.filter(|rounds| *rounds < needed && family > 0) {
+    if let Some(rounds) = args.sampling.rounds.filter(|rounds| *rounds < needed && family > 0) {
         return Err(usage(format!(
             "--rounds {rounds} decides none of {family} comparisons: give {needed} or more, or fewer sizes or routines"
         ))
@@ -129,26 +130,23 @@ fn for_a_table(args: &Copy, spec: &CopySpec, family: usize) -> Result<Cpu> {
     copy::this_cpu().context("this CPU has no name in /proc/cpuinfo that a selection could have")
 }
 
-/// How the survey is made. Of a table each comparison is one of a family, which takes more samples.
-fn rules(args: &Copy, seed: u64, mut requested: Json, family: usize) -> Survey {
-    let (rounds, sample, budget) = if args.quick {
-        (6, Duration::from_micros(300), Duration::from_secs(7))
-    } else if args.thorough {
-        (25, Duration::from_millis(5), Duration::from_mins(20))
-    } else {
-        (9, Duration::from_millis(1), Duration::from_secs(50))
+/// Few rounds of short samples: there are many cells, and a copy of some nanoseconds is repeated a thousand times in one.
+const EFFORTS: Efforts = Efforts {
+    usual: Effort { rounds: 9, sample: Duration::from_millis(1), budget: Duration::from_secs(50) },
+    quick: Effort { rounds: 6, sample: Duration::from_micros(300), budget: Duration::from_secs(7) },
+    thorough: Effort { rounds: 25, sample: Duration::from_millis(5), budget: Duration::from_mins(20) },
+};
+
+/// The efforts where each comparison is one of so many: two rounds more than can decide at all, so that one sample may be a
+/// stray, and the time for them.
+fn efforts_for(family: usize) -> Efforts {
+    let least = thresholds::rounds_for(family) + 2;
+    let more = |of: Effort| Effort {
+        rounds: of.rounds.max(least),
+        budget: of.budget.max(Duration::from_mins(1)),
+        ..of
     };
-    let (rounds, budget) = if args.thresholds {
-        // Two more than can decide at all, so that one sample of those may be a stray.
-        (rounds.max(thresholds::rounds_for(family) + 2), budget.max(Duration::from_mins(1)))
-    } else {
-        (rounds, budget)
-    };
-    let rounds = args.rounds.unwrap_or(rounds);
-    if let Some(fields) = requested.as_object_mut() {
-        fields.insert("rounds".to_owned(), json!(rounds));
-    }
-    Survey { rounds, sample, budget, seed, pin: args.pin, requested }
+    Efforts { usual: more(EFFORTS.usual), quick: more(EFFORTS.quick), thorough: more(EFFORTS.thorough) }
 }
 
 /// What was asked for, each axis with its values in the order given: that is the order of rows and maps.
@@ -164,15 +162,15 @@ fn requested(args: &Copy, spec: &CopySpec) -> Json {
     }
     let names: Vec<&str> = spec.movers.iter().map(Mover::name).collect();
     let texts = |of: Vec<String>| json!(of);
-    let pages = spec.pages.iter().map(|pages| pages.map_or_else(|| "any".to_owned(), |pages| pages.to_string()));
+    let pages =
+        spec.pages.iter().map(|pages| pages.map_or_else(|| "any".to_owned(), |pages| pages.to_string()));
     let mut requested = json!({
         "routine": names, "size_bytes": spec.sizes,
         "src_offset_bytes": each(&spec.offsets, |of| of.0), "dst_offset_bytes": each(&spec.offsets, |of| of.1),
         "cache": texts(spec.caches.iter().map(ToString::to_string).collect()),
         "does": texts(spec.does.iter().map(ToString::to_string).collect()),
         "threads": spec.threads, "then_read": args.then_read, "checksum": args.checksum, "shuffle": args.shuffle,
-        "selection": args.selection, "limits": args.limits, "thresholds": args.thresholds, "seed": spec.seed,
-        "quick": args.quick, "thorough": args.thorough, "pin": args.pin, "overlap_bytes": spec.overlap,
+        "selection": args.selection.as_ref().map(|path| path.display().to_string()), "limits": args.limits, "thresholds": args.thresholds, "overlap_bytes": spec.overlap,
     });
     let distances: Vec<u64> = spec.distances.iter().flatten().copied().collect();
     requested["distance_bytes"] = if distances.is_empty() { Json::Null } else { json!(distances) };
@@ -193,7 +191,7 @@ fn list(name: &str, given: Option<&str>, default: &str) -> Result<Vec<u64>, LabE
 }
 
 fn spec(args: &Copy, seed: u64) -> Result<CopySpec> {
-    let sizes = match (args.quick, args.thresholds) {
+    let sizes = match (args.sampling.quick, args.thresholds) {
         (true, true) => "64..1M*4",
         (true, false) if args.overlap.is_some() => "4K..4M*16",
         (true, false) => "64..4M*16",
@@ -226,19 +224,14 @@ fn spec(args: &Copy, seed: u64) -> Result<CopySpec> {
         let examples = Alignment::ALL.into_iter().map(Alignment::example);
         offsets = examples.map(|(src, dst)| (src as u64, dst as u64)).collect();
     }
-    let caches: Result<Vec<_>, _> =
-        args.cache.as_deref().unwrap_or("hot").split(',').map(|text| text.trim().parse()).collect();
-    let caches = once_each("cache", caches?)?;
-    let pages = args.pages.as_deref().map(|text| {
-        text.split(',').map(|kind| kind.trim().parse::<PageKind>()).collect::<Result<Vec<_>, _>>()
-    });
-    let pages = match pages {
-        Some(kinds) => {
-            let kinds = kinds.map_err(|error| usage(format!("--pages: {error}")))?;
-            once_each("pages", kinds)?.into_iter().map(Some).collect()
-        }
-        None => vec![None],
-    };
+    let caches = each_once("cache", args.cache.as_deref().unwrap_or("hot"), |text| {
+        text.parse::<CacheState>().map_err(LabError::from)
+    })?;
+    let pages = args.pages.as_deref().map_or(Ok(vec![None]), |text| {
+        each_once("pages", text, |kind| {
+            kind.parse::<PageKind>().map(Some).map_err(|error| usage(error.to_string()))
+        })
+    })?;
     let threads = list("threads", args.threads.as_deref(), "1")?;
     let does = match (args.checksum, args.then_read) {
         (true, _) => vec![Does::Sum, Does::CopySum, Does::Fused],
@@ -267,18 +260,9 @@ fn overlap(text: &str) -> Result<i64, LabError> {
         None => (1, text.strip_prefix('+').unwrap_or(text)),
     };
     let bytes: ByteCount = digits.parse().map_err(|error| usage(format!("--overlap {text}: {error}")))?;
-    let bytes = i64::try_from(bytes.0).map_err(|_| usage(format!("--overlap {text}: more than there is memory")))?;
+    let bytes =
+        i64::try_from(bytes.0).map_err(|_| usage(format!("--overlap {text}: more than there is memory")))?;
     Ok(sign * bytes)
-}
-
-/// The values, of which none may be there twice: two cells with the same levels could not be told apart.
-fn once_each<T: PartialEq + ToString>(option: &str, values: Vec<T>) -> Result<Vec<T>, LabError> {
-    for (at, value) in values.iter().enumerate() {
-        if values[..at].contains(value) {
-            return Err(usage(format!("--{option}: {} is in it twice: name each once", value.to_string())));
-        }
-    }
-    Ok(values)
 }
 
 fn usage(why: String) -> LabError {

@@ -17,7 +17,9 @@ pub fn emulator() -> Option<String> {
 
 /// The same from what the program was built for, what the kernel is of, and which program runs.
 fn seen(built: &str, kernel: Option<&str>, runs: Option<&Path>) -> Option<String> {
-    let says = |by: &str| format!("this is a program for {built} under emulation ({by}): its times are the emulator's");
+    let says = |by: &str| {
+        format!("this is a program for {built} under emulation ({by}): its times are the emulator's")
+    };
     if let Some(kernel) = kernel.filter(|kernel| !runs_natively(built, kernel)) {
         return Some(says(&format!("the kernel is of {kernel}")));
     }

@@ -25,7 +25,10 @@ mod tests {
     fn what_is_no_regular_file_is_refused_and_not_waited_for() {
         for path in ["/dev/null", "/dev/zero", "/proc/self", "/"] {
             let error = open(Path::new(path)).expect_err(path);
-            assert_eq!((error.kind(), error.to_string().as_str()), (io::ErrorKind::InvalidInput, "it is not a regular file"));
+            assert_eq!(
+                (error.kind(), error.to_string().as_str()),
+                (io::ErrorKind::InvalidInput, "it is not a regular file")
+            );
         }
         assert_eq!(open(Path::new("/nowhere")).map(|_| ()).unwrap_err().kind(), io::ErrorKind::NotFound);
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -60,7 +60,8 @@ const CACHED_READ_2002: [Row; 33] = [
 /// Whether offsets of the table are compared: where a buffer is aligned, and where it is not.
 fn swept(requested: &serde_json::Value) -> bool {
     let offsets = requested.get("offset_bytes").and_then(serde_json::Value::as_array);
-    let offsets = || offsets.into_iter().flatten().filter_map(serde_json::Value::as_u64).filter(|at| *at <= 32);
+    let offsets =
+        || offsets.into_iter().flatten().filter_map(serde_json::Value::as_u64).filter(|at| *at <= 32);
     offsets().any(|at| at % 32 == 0) && offsets().any(|at| at % 32 != 0)
 }
 

@@ -151,6 +151,7 @@ pub fn run(
         environment: Environment::default(),
         rounds: 0,
         cpu: None,
+        lost: Duration::ZERO,
         step: Duration::ZERO,
         wanted: survey.sample,
         emulator: bench.emulator(),
@@ -183,7 +184,7 @@ pub fn run(
         Err(error) => (Status::Failed, Some(Failure { exit: error.exit(), text: error.to_string() })),
     };
     doubts.extend(subject.doubts());
-    doubts.extend(left_out(&runs));
+    doubts.extend(left_out(&runs, course.cpu, course.lost));
     Measured {
         status,
         failure,
@@ -196,14 +197,30 @@ pub fn run(
     }
 }
 
-/// Why a sample is void that another program disturbed.
-const LOST_CPU: &str = "another program took the CPU in the middle of it";
+/// Why a sample is void that another program disturbed: which CPU it took, and for how long.
+fn taken(cpu: Option<u32>, lost: Duration) -> String {
+    let cpu = cpu.map_or("the CPU".to_owned(), |cpu| format!("CPU {cpu}"));
+    format!("{TAKEN} {cpu} for {} in the middle of it", brief(lost))
+}
 
-/// Doubts where samples are not in the figures.
-fn left_out(runs: &[Run]) -> Vec<Doubt> {
+/// A short time for people.
+fn brief(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    match seconds {
+        ..1e-3 => format!("{:.0} µs", seconds * 1e6),
+        ..1.0 => format!("{:.1} ms", seconds * 1e3),
+        _ => format!("{seconds:.1} s"),
+    }
+}
+
+/// How that text begins, by which such samples are known.
+const TAKEN: &str = "another program had";
+
+/// Doubts where samples are not in the figures; `lost` is how long other programs had the CPU.
+fn left_out(runs: &[Run], cpu: Option<u32>, lost: Duration) -> Vec<Doubt> {
     let why = |run: &Run| run.failure.as_ref().map(|failure| failure.text.clone()).unwrap_or_default();
     let out = runs.iter().filter(|run| matches!(run.status, Status::Failed | Status::Void));
-    let (disturbed, others): (Vec<&Run>, Vec<&Run>) = out.partition(|run| why(run) == LOST_CPU);
+    let (disturbed, others): (Vec<&Run>, Vec<&Run>) = out.partition(|run| why(run).starts_with(TAKEN));
     let mut doubts = Vec::new();
     if let Some(first) = others.first() {
         let text =
@@ -211,7 +228,13 @@ fn left_out(runs: &[Run]) -> Vec<Doubt> {
         doubts.push(Doubt::new(DoubtId::FailedRuns, text));
     }
     if !disturbed.is_empty() {
-        let text = format!("{} of {} samples are void: {LOST_CPU}", disturbed.len(), runs.len());
+        let cpu = cpu.map_or("their CPU".to_owned(), |cpu| format!("CPU {cpu}"));
+        let text = format!(
+            "{} of {} samples are void: other programs had {cpu} for {} of them",
+            disturbed.len(),
+            runs.len(),
+            brief(lost)
+        );
         doubts.push(Doubt::new(DoubtId::OtherLoad, text));
     }
     doubts
@@ -242,10 +265,10 @@ fn without_number(cells: &[Cell], runs: &[Run]) -> Option<Doubt> {
     Some(Doubt::new(DoubtId::Unmeasured, text))
 }
 
-/// Whether a sample that lost its CPU was without it for long; unknown is long.
-fn lost_much(sample: &Sample) -> bool {
-    let without = |cpu: Duration| sample.elapsed.saturating_sub(cpu) > sample.elapsed.mul_f64(LOST_SHARE);
-    sample.thread_cpu.is_none_or(without)
+/// How long a sample was without its CPU, where that is much; unknown is all of it.
+fn lost_much(sample: &Sample) -> Option<Duration> {
+    let used = sample.thread_cpu.map_or(Duration::ZERO, |cpu| cpu + sample.worker_cpu);
+    Some(sample.elapsed.saturating_sub(used)).filter(|lost| *lost > sample.elapsed.mul_f64(LOST_SHARE))
 }
 
 enum End {
@@ -274,6 +297,8 @@ struct Course<'a> {
     /// Whole rounds made.
     rounds: u32,
     cpu: Option<u32>,
+    /// How long other programs had the CPU in samples that are void for it.
+    lost: Duration,
     /// The clock's step.
     step: Duration,
     /// How long a sample is to take.
@@ -349,6 +374,9 @@ impl Course<'_> {
         }
         for cell in 0..count {
             self.check(cell, subject);
+            if stop.requested().is_some() {
+                return Ok(End::Interrupted);
+            }
         }
         self.anything_left()?;
         let after = Environment { client: Some(bench.facts()?), server: None };
@@ -364,8 +392,14 @@ impl Course<'_> {
     fn at_first(&self) -> Duration {
         /// Samples that trying a cell takes: from one pass on, by a growing number.
         const TRYING: u32 = 6;
-        let each = self.survey.rounds.saturating_add(TRYING).saturating_mul(u32::try_from(self.cells.len()).unwrap_or(u32::MAX));
-        let least = FEWEST_ROUNDS.min(self.survey.rounds).saturating_mul(u32::try_from(self.cells.len()).unwrap_or(u32::MAX));
+        let each = self
+            .survey
+            .rounds
+            .saturating_add(TRYING)
+            .saturating_mul(u32::try_from(self.cells.len()).unwrap_or(u32::MAX));
+        let least = FEWEST_ROUNDS
+            .min(self.survey.rounds)
+            .saturating_mul(u32::try_from(self.cells.len()).unwrap_or(u32::MAX));
         self.survey.budget.max(self.wanted.saturating_mul(least)).min(self.wanted.saturating_mul(each))
     }
 
@@ -453,7 +487,8 @@ impl Course<'_> {
             passes *= factor;
         };
         self.cells[cell].passes = passes;
-        if let Err(error) = outcome {
+        // Who wants to stop has no failed cell to hear of.
+        if let Some(error) = outcome.err().filter(|error| !error.is_interrupt()) {
             self.cells[cell].out = true;
             let run = self.run(cell, None, subject, bench);
             self.runs.push(Run { status: Status::Failed, failure: Some(failure(&error)), ..run });
@@ -472,8 +507,10 @@ impl Course<'_> {
             let outcome = sample.map_err(LabError::from).and_then(|sample| self.long_enough(sample));
             let state = &mut self.cells[cell];
             let (run, again) = match outcome {
-                Ok(sample) if lost > 0 && lost_much(&sample) => {
-                    let failure = Failure { exit: 1, text: LOST_CPU.to_owned() };
+                Err(error) if error.is_interrupt() => return,
+                Ok(sample) if let Some(time) = lost_much(&sample).filter(|_| lost > 0) => {
+                    self.lost += time;
+                    let failure = Failure { exit: 1, text: taken(self.cpu, time) };
                     let readings = subject.readings(cell, &sample);
                     (Run { status: Status::Void, failure: Some(failure), readings, ..run }, true)
                 }
@@ -516,9 +553,12 @@ impl Course<'_> {
         if self.cells[cell].out {
             return;
         }
-        let Err(error) = subject.verify(cell) else { return };
+        let Err(error) = subject.verify(cell).map_err(LabError::from) else { return };
+        if error.is_interrupt() {
+            return;
+        }
         self.cells[cell].out = true;
-        let failure = failure(&LabError::from(error));
+        let failure = failure(&error);
         let levels = &subject.cells()[cell];
         let of_cell =
             self.runs.iter_mut().filter(|run| run.cell == *levels && run.status == Status::Complete);

@@ -129,7 +129,10 @@ impl Quality {
 #[must_use]
 pub fn rounds_for(family: usize) -> u32 {
     let level = (1.0 - CONFIDENCE) / family.max(1) as f64;
-    (2..=100).find(|&each| rank_sum::least(each) <= level).and_then(|each| u32::try_from(each).ok()).unwrap_or(100)
+    (2..=100)
+        .find(|&each| rank_sum::least(each) <= level)
+        .and_then(|each| u32::try_from(each).ok())
+        .unwrap_or(100)
 }
 
 /// How many comparisons a survey of so many routines, peers among them, over so many sizes makes.
@@ -177,8 +180,11 @@ pub fn contest(runs: &[Run]) -> Result<Contest, LabError> {
         )));
     }
     let level = (1.0 - CONFIDENCE) / family.max(1) as f64;
-    let mut contest =
-        Contest { crossings: Vec::new(), ahead: Vec::new(), quality: Quality { samples, family, ..Quality::default() } };
+    let mut contest = Contest {
+        crossings: Vec::new(),
+        ahead: Vec::new(),
+        quality: Quality { samples, family, ..Quality::default() },
+    };
     for class in Alignment::ALL {
         contest.class(class, &rates, level)?;
     }
@@ -192,11 +198,14 @@ impl Contest {
         for ((_, size), routines) in rates.range((class, 0)..=(class, u64::MAX)) {
             let entrants: Vec<Entrant<'_>> = routines
                 .iter()
-                .filter_map(|(name, samples)| Some(Entrant { name, samples, median: Summary::of(samples)?.median }))
+                .filter_map(|(name, samples)| {
+                    Some(Entrant { name, samples, median: Summary::of(samples)?.median })
+                })
                 .collect();
             let ours = || entrants.iter().filter(|entrant| routine_of(entrant.name).is_some());
             let highest = |of: &mut dyn Iterator<Item = &Entrant<'_>>| {
-                of.max_by(|left, right| left.median.total_cmp(&right.median)).map(|entrant| entrant.name.to_owned())
+                of.max_by(|left, right| left.median.total_cmp(&right.median))
+                    .map(|entrant| entrant.name.to_owned())
             };
             let named = |name: &str| entrants.iter().find(|entrant| entrant.name == name);
             self.quality.places += 1;
@@ -208,7 +217,14 @@ impl Contest {
                 };
                 let rate = named(&first).and_then(|entrant| median_interval(entrant.samples, CONFIDENCE));
                 let routine = first.clone();
-                self.crossings.push(Crossing { class, after: None, from: *size, routine, rate, before: None });
+                self.crossings.push(Crossing {
+                    class,
+                    after: None,
+                    from: *size,
+                    routine,
+                    rate,
+                    before: None,
+                });
                 current = Some(first);
             }
             let Some(force) = current.as_deref().and_then(named).copied() else {
@@ -220,8 +236,14 @@ impl Contest {
                 Some(rival) => {
                     let interval = |of: Entrant<'_>| median_interval(of.samples, CONFIDENCE);
                     let before = Some((force.name.to_owned(), interval(force)));
-                    let crossing =
-                        Crossing { class, after, from: *size, routine: rival.name.to_owned(), rate: interval(rival), before };
+                    let crossing = Crossing {
+                        class,
+                        after,
+                        from: *size,
+                        routine: rival.name.to_owned(),
+                        rate: interval(rival),
+                        before,
+                    };
                     // At the first size nothing was in force before: what is ahead there is where the class begins.
                     if after.is_none() {
                         self.crossings.pop();
@@ -286,7 +308,10 @@ pub fn selection(crossings: &[Crossing], cpu: Cpu) -> Result<Selection, LabError
 #[must_use]
 pub fn annotated(table: &Selection, contest: &Contest) -> String {
     let gb = |of: &Option<MedianInterval>| {
-        of.map_or_else(|| "few samples".to_owned(), |of| format!("{:.1}..{:.1} GB/s", of.low / 1e9, of.high / 1e9))
+        of.map_or_else(
+            || "few samples".to_owned(),
+            |of| format!("{:.1}..{:.1} GB/s", of.low / 1e9, of.high / 1e9),
+        )
     };
     let mut lines: Vec<String> = table.to_string().lines().take(2).map(ToOwned::to_owned).collect();
     lines.push(format!("# {}", contest.quality.sentence()));
@@ -419,7 +444,10 @@ mod tests {
         );
         let quality = found.quality;
         assert_eq!((quality.samples, quality.family, quality.places, quality.fastest), (11, 20, 20, 20));
-        assert!(text.contains("the fastest of the crate in 20; 11 samples of each, corrected for 20"), "{text}");
+        assert!(
+            text.contains("the fastest of the crate in 20; 11 samples of each, corrected for 20"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -505,7 +533,8 @@ mod tests {
         }
         assert!(contest(&runs).unwrap().crossings.iter().all(|crossing| crossing.routine == "bytes"));
         assert!(contest(&[]).is_err());
-        let peers: Vec<Run> = Alignment::ALL.into_iter().flat_map(|class| samples(class, 64, "libc", 1e9, 0.01)).collect();
+        let peers: Vec<Run> =
+            Alignment::ALL.into_iter().flat_map(|class| samples(class, 64, "libc", 1e9, 0.01)).collect();
         assert!(contest(&peers).unwrap_err().to_string().contains("--routine"));
     }
 

@@ -188,7 +188,8 @@ fn against_base(figures: &mut [CellFigure], cells: &[&Cell]) {
         let (Some(&(base, interval)), Some(median)) = (bases.get(&of), figure.median) else { continue };
         let change = (median / base - 1.0) * 100.0;
         figure.change_pct = Some(change).filter(|change| change.is_finite());
-        figure.apart = figure.interval.zip(interval).map(|(own, base)| of_ends(own).is_apart_from(&of_ends(base)));
+        figure.apart =
+            figure.interval.zip(interval).map(|(own, base)| of_ends(own).is_apart_from(&of_ends(base)));
     }
 }
 

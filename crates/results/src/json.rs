@@ -65,7 +65,8 @@ fn finite(document: &Document) -> Cow<'_, Document> {
     let bounded = |comparison: &Comparison| {
         comparison.interval_pct.is_none_or(|ends| ends.iter().all(|end| end.is_finite()))
     };
-    let known = |figure: &CellFigure| figure.interval.is_none_or(|ends| ends.iter().all(|end| end.is_finite()));
+    let known =
+        |figure: &CellFigure| figure.interval.is_none_or(|ends| ends.iter().all(|end| end.is_finite()));
     if document.runs.iter().all(|run| run.readings.iter().all(sound))
         && document.comparisons.iter().all(bounded)
         && document.cells.iter().all(known)

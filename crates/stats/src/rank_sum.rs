@@ -67,7 +67,10 @@ mod tests {
         assert_eq!(orders(3, 2), [1.0, 1.0, 2.0, 2.0, 2.0, 1.0, 1.0]);
         assert_eq!(orders(2, 3), orders(3, 2));
         let p = p_above(&[4.0, 5.0, 6.0], &[1.0, 2.0]);
-        assert!((p - 0.1).abs() < 1e-12 && (p_above(&[4.0, 5.0, 1.5], &[1.0, 2.0]) - 0.2).abs() < 1e-12, "{p}");
+        assert!(
+            (p - 0.1).abs() < 1e-12 && (p_above(&[4.0, 5.0, 1.5], &[1.0, 2.0]) - 0.2).abs() < 1e-12,
+            "{p}"
+        );
         assert!((orders(25, 25).iter().sum::<f64>() - 126_410_606_437_752.0).abs() < 0.5);
         assert!((p_above(&[2.0; 15], &[1.0; 15]) / least(15) - 1.0).abs() < 1e-9);
     }
@@ -100,8 +103,10 @@ mod tests {
     #[test]
     fn beyond_what_is_counted_the_approximation_errs_to_the_safe_side() {
         let apart = |each: usize| {
-            let (high, low): (Vec<f64>, Vec<f64>) =
-                ((0..each).map(|at| at as f64 + each as f64).collect(), (0..each).map(|at| at as f64).collect());
+            let (high, low): (Vec<f64>, Vec<f64>) = (
+                (0..each).map(|at| at as f64 + each as f64).collect(),
+                (0..each).map(|at| at as f64).collect(),
+            );
             p_above(&high, &low)
         };
         assert!(apart(26) > least(26) && apart(26) < 1e-8, "{}", apart(26));

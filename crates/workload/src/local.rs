@@ -32,6 +32,8 @@ pub struct Sample {
     pub elapsed: Duration,
     /// CPU time of the thread meanwhile; `None` where the kernel has no clock of the thread.
     pub thread_cpu: Option<Duration>,
+    /// CPU time of threads of the kernel's that did a part of it for the thread, which is in no clock of the thread's.
+    pub worker_cpu: Duration,
     /// Bytes moved, each once.
     pub bytes: ByteCount,
     /// Calls made: of the system, or of a routine.
@@ -122,8 +124,13 @@ pub fn rates(sample: &Sample) -> Vec<Reading> {
         real(Metric::CopyTime, nanos / sample.calls as f64, CLOCK),
     ];
     if let Some(cpu) = sample.thread_cpu {
-        let value = cpu.as_nanos() as f64 / (bytes / 1024.0);
-        readings.push(real(Metric::CopyCpu, value, "CPU clock of the thread"));
+        let value = (cpu + sample.worker_cpu).as_nanos() as f64 / (bytes / 1024.0);
+        let source = if sample.worker_cpu.is_zero() {
+            "CPU clock of the thread"
+        } else {
+            "CPU clocks of the thread and of the kernel's threads for io_uring"
+        };
+        readings.push(real(Metric::CopyCpu, value, source));
     }
     let counted =
         [(Metric::CyclesPerByte, sample.cycles), (Metric::InstructionsPerByte, sample.instructions)];
@@ -161,6 +168,8 @@ mod tests {
         assert_eq!(value(&sample, Metric::CopyRate), Some(Some(6.5536e9)));
         assert_eq!(value(&sample, Metric::CopyTime), Some(Some(1250.0)));
         assert_eq!(value(&sample, Metric::CopyCpu), Some(Some(125.0)));
+        let helped = Sample { worker_cpu: Duration::from_micros(8), ..sample };
+        assert_eq!(value(&helped, Metric::CopyCpu), Some(Some(250.0)), "who helps is counted");
         assert_eq!(value(&sample, Metric::CyclesPerByte), None, "no counter, no reading");
         let counted = Sample { cycles: Some(1 << 15), instructions: Some(1 << 14), ..sample };
         assert_eq!(value(&counted, Metric::CyclesPerByte), Some(Some(0.5)));

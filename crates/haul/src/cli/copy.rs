@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Output, Rows};
+use super::{Output, Rows, Sampling};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -76,21 +76,8 @@ pub(crate) struct Copy {
     #[arg(long, conflicts_with_all = ["src_offset", "dst_offset", "distance", "overlap", "cache", "then_read", "checksum",
         "threads", "shuffle", "selection"])]
     pub(crate) thresholds: bool,
-    /// Samples of each cell; 6 are the fewest with an interval at 95 % [default: 9; 6 with --quick, 25 with --thorough]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = "Sampling")]
-    pub(crate) rounds: Option<u32>,
-    /// In some seconds, with short samples: to look around
-    #[arg(long, conflicts_with = "thorough", help_heading = "Sampling")]
-    pub(crate) quick: bool,
-    /// In minutes, with longer samples and more of them
-    #[arg(long, help_heading = "Sampling")]
-    pub(crate) thorough: bool,
-    /// Order of the samples: give the seed of an earlier record to repeat it
-    #[arg(long, help_heading = "Sampling")]
-    pub(crate) seed: Option<u64>,
-    /// The CPU to measure on [default: the last this process may use]
-    #[arg(long, value_name = "CPU", help_heading = "Sampling")]
-    pub(crate) pin: Option<u32>,
+    #[command(flatten)]
+    pub(crate) sampling: Sampling,
     #[command(flatten)]
     pub(crate) rows: Rows,
     #[command(flatten)]

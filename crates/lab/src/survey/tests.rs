@@ -298,9 +298,16 @@ fn a_sample_that_lost_its_cpu_is_void_and_taken_again_but_not_without_end() {
     let measured = run(&once, &mut Rack::new(&clock, &[1000]), &mut bench, &stop, &mut |_: &Event<'_>| {});
     let statuses: Vec<Status> = measured.runs.iter().map(|run| run.status).collect();
     assert_eq!((measured.status, statuses), (Status::Complete, vec![Status::Void, Status::Complete]));
-    assert!(measured.runs[0].failure.as_ref().unwrap().text.contains("took the CPU"));
+    assert!(measured.runs[0].failure.as_ref().unwrap().text.contains("had CPU 3"));
     let doubt = measured.warnings.iter().find(|doubt| doubt.id == DoubtId::OtherLoad).expect("it says so");
-    assert!(doubt.text.starts_with("1 of 2 samples are void"), "{}", doubt.text);
+    assert!(
+        doubt.text.starts_with("1 of 2 samples are void: other programs had CPU 3 for "),
+        "{}",
+        doubt.text
+    );
+    let void = measured.runs.iter().find(|run| run.status == Status::Void).expect("it is kept");
+    let why = &void.failure.as_ref().expect("why").text;
+    assert!(why.starts_with("another program had CPU 3 for ") && why.contains("ms"), "{why}");
 
     let mut busy = Mock { lost: |asked| asked, ..Mock::new(&clock) };
     let measured = run(&once, &mut Rack::new(&clock, &[1000]), &mut busy, &stop, &mut |_: &Event<'_>| {});
@@ -308,17 +315,20 @@ fn a_sample_that_lost_its_cpu_is_void_and_taken_again_but_not_without_end() {
     assert_eq!(measured.runs.len(), 5);
     assert!(measured.runs.iter().all(|run| run.status == Status::Void));
     assert_eq!(measured.status, Status::Failed, "there is no number");
-    assert!(measured.failure.unwrap().text.contains("took the CPU"));
+    assert!(measured.failure.unwrap().text.contains("had CPU 3"));
 }
 
 #[test]
 fn a_cpu_that_was_lost_for_a_moment_only_voids_nothing() {
     let sample = |cpu| Sample { elapsed: Duration::from_millis(100), thread_cpu: cpu, ..Sample::default() };
     assert!(
-        !lost_much(&sample(Some(Duration::from_micros(99_600))))
-            && !lost_much(&sample(Some(Duration::from_secs(1))))
+        lost_much(&sample(Some(Duration::from_micros(99_600)))).is_none()
+            && lost_much(&sample(Some(Duration::from_secs(1)))).is_none()
     );
-    assert!(lost_much(&sample(Some(Duration::from_micros(99_400)))) && lost_much(&sample(None)));
+    assert_eq!(lost_much(&sample(Some(Duration::from_micros(99_400)))), Some(Duration::from_micros(600)));
+    assert_eq!(lost_much(&sample(None)), Some(Duration::from_millis(100)), "unknown is all of it");
+    let helped = Sample { worker_cpu: Duration::from_millis(90), ..sample(Some(Duration::from_millis(10))) };
+    assert_eq!(lost_much(&helped), None, "who waits for a thread of the kernel's has lost nothing");
 }
 
 #[test]

@@ -110,7 +110,7 @@ const WORDS: [(&str, &str); 25] = [
 ];
 
 /// What the columns of tables are called, and which metrics stand in them.
-const COLUMNS: [(&str, &[Metric]); 28] = [
+const COLUMNS: &[(&str, &[Metric])] = &[
     ("packets", &[Metric::PacketRate]),
     ("min", &[Metric::LatencyMin]),
     ("mean", &[Metric::LatencyMean]),
@@ -137,6 +137,7 @@ const COLUMNS: [(&str, &[Metric]); 28] = [
     ("rate", &[Metric::CopyRate]),
     ("call", &[Metric::CopyTime]),
     ("read-through", &[Metric::ReadTime]),
+    ("write-through", &[Metric::WriteTime]),
     ("cycles", &[Metric::CyclesPerByte]),
     ("of ceiling", &[Metric::CeilingShare]),
 ];

@@ -170,7 +170,10 @@ fn table(out: &mut String, axes: &[&str], known: &[Known<'_>], layout: Layout) {
         Column::text(heading, Align::Right, entries.collect())
     };
     let range = |ends: Option<(f64, f64)>| {
-        ends.map_or_else(|| NONE.to_owned(), |(low, high)| format!("{}..{}", scale.show(low), scale.show(high)))
+        ends.map_or_else(
+            || NONE.to_owned(),
+            |(low, high)| format!("{}..{}", scale.show(low), scale.show(high)),
+        )
     };
     let rates = || known.iter().filter_map(Known::rate);
     let mut table = Table { keys: axis_keys(axes, known), ..Table::default() };
@@ -190,6 +193,7 @@ fn table(out: &mut String, axes: &[&str], known: &[Known<'_>], layout: Layout) {
         (Metric::CopyCpu, "CPU", Metric::CopyCpu.facts().unit, 1.0),
         (Metric::CopyTime, "call", "ns", 1.0),
         (Metric::ReadTime, "read-through", "us", 1e6),
+        (Metric::WriteTime, "write-through", "us", 1e6),
         (Metric::CyclesPerByte, "cycles", Metric::CyclesPerByte.facts().unit, 1.0),
         (Metric::InstructionsPerByte, "instructions", Metric::InstructionsPerByte.facts().unit, 1.0),
         (Metric::CeilingShare, "of ceiling", Metric::CeilingShare.facts().unit, 1.0),
@@ -255,7 +259,8 @@ fn compared_with(out: &mut String, known: &[Known<'_>], lead: &str, layout: Layo
         return;
     }
     let first = levels(&cells, axis).first().map(|first| axis_value(axis, first)).unwrap_or_default();
-    let others = cells.iter().any(|cell| cell.keys().any(|other| other != axis && levels(&cells, other).len() > 1));
+    let others =
+        cells.iter().any(|cell| cell.keys().any(|other| other != axis && levels(&cells, other).len() > 1));
     let alike = if others { ", all else alike" } else { "" };
     let mark = if rates().any(|rate| rate.interval.is_some()) {
         format!("; {MARK} where the two intervals overlap, so that there may be none")
@@ -307,7 +312,9 @@ fn maps(out: &mut String, axes: &[&str], cells: &[&Cell], known: &[Known<'_>], l
     let marked = known.iter().filter_map(Known::rate).any(|rate| rate.interval.is_some());
     let mut blocks: Vec<(Vec<&CellValue>, Block<'_>)> = Vec::new();
     for known in known {
-        let (Some(at_down), Some(at_across)) = (known.cell.get(*down), known.cell.get(*across)) else { continue };
+        let (Some(at_down), Some(at_across)) = (known.cell.get(*down), known.cell.get(*across)) else {
+            continue;
+        };
         let name: Vec<&CellValue> = others.iter().filter_map(|axis| known.cell.get(*axis)).collect();
         let index = blocks.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
             blocks.push((name, BTreeMap::new()));
@@ -471,8 +478,6 @@ fn conditions(out: &mut String, document: &Document, cells: &[&Cell], layout: La
             continue;
         }
         let Some(value) = asked(requested, axis) else { continue };
-        // The call that goes the other way has the other's name.
-        let value = if written && axis == "with" { value.replace("read", "write") } else { value };
         parts.push(format!("{} {value}", axis_name(axis)).trim_end().to_owned());
     }
     if written {
@@ -559,8 +564,7 @@ fn published(out: &mut String, document: &Document, beside: &Beside, layout: Lay
     let mut table =
         Table { keys: vec![column(&[&axis_name(&beside.axis)], levels.collect())], ..Table::default() };
     let seconds = |rate: &CellFigure| beside.bytes as f64 / rate.middle();
-    let now =
-        today.iter().map(|(_, rate)| or_none(rate.map(|rate| format!("{:.4}", seconds(rate)))));
+    let now = today.iter().map(|(_, rate)| or_none(rate.map(|rate| format!("{:.4}", seconds(rate)))));
     table.values.push(column(&["today", "s"], now.collect()));
     let slower = |rate: &CellFigure| {
         let mark = rate.mark();

@@ -1,7 +1,7 @@
 //! The text of surveys: one axis as a table, two as a map, more as several.
 
-use haul_results::record::{Document, Kind, Run, Status};
 use haul_results::figures;
+use haul_results::record::{Document, Kind, Run, Status};
 use haul_results::text::{self, Beside, BesideRow, Layout, Shape, Style, Width};
 use haul_stats::{Cell, CellValue, Metric, Reading, Scope};
 use serde_json::{Value as Json, json};

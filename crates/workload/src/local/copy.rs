@@ -206,8 +206,16 @@ impl CopySpec {
         let text = |value: &dyn std::fmt::Display| CellValue::Text(value.to_string());
         level("routine", true, text(&mover.name()));
         level("size_bytes", true, CellValue::Int(size));
-        level("src_offset_bytes", several(self.offsets.iter().map(|of| of.0).collect()), CellValue::Int(offsets.0));
-        level("dst_offset_bytes", several(self.offsets.iter().map(|of| of.1).collect()), CellValue::Int(offsets.1));
+        level(
+            "src_offset_bytes",
+            several(self.offsets.iter().map(|of| of.0).collect()),
+            CellValue::Int(offsets.0),
+        );
+        level(
+            "dst_offset_bytes",
+            several(self.offsets.iter().map(|of| of.1).collect()),
+            CellValue::Int(offsets.1),
+        );
         level("distance_bytes", self.distances.len() > 1, CellValue::Int(distance.unwrap_or(0)));
         level("cache", self.caches.len() > 1, text(&cache));
         level("pages", self.pages.len() > 1, pages.map_or_else(|| text(&"any"), |pages| text(&pages)));
@@ -423,6 +431,7 @@ impl Subject for CopySubject {
                 calls: passes,
                 cycles: counted.map(|counted| counted.0),
                 instructions: counted.map(|counted| counted.1),
+                ..Sample::default()
             }
         } else {
             let (sample, common) = together(arenas, &self.cpus, &point, extent, shift, stamp, passes)?;
@@ -541,7 +550,6 @@ impl Subject for CopySubject {
         }
         effective
     }
-
 }
 
 /// Whether a table was made for this CPU.

@@ -154,12 +154,15 @@ impl Ceiling {
 
 /// The share of a rate in the ceiling of its cell, or why there is none.
 pub(super) fn share(of: &[Ceiling], point: &Point, rate: Option<f64>, ceilings: &Ceilings) -> Reading {
-    let absent = |reason: &str| Reading::absent(Metric::CeilingShare, Scope::Run, "the ceilings of this survey", reason);
+    let absent = |reason: &str| {
+        Reading::absent(Metric::CeilingShare, Scope::Run, "the ceilings of this survey", reason)
+    };
     if let Some(reason) = none_for(point) {
         return absent(reason);
     }
     let settled = of.iter().find(|ceiling| ceiling.is_of(point, ceilings));
-    let Some((ceiling, (most, by))) = settled.and_then(|ceiling| Some((ceiling, ceiling.settled.as_ref()?))) else {
+    let Some((ceiling, (most, by))) = settled.and_then(|ceiling| Some((ceiling, ceiling.settled.as_ref()?)))
+    else {
         return absent("no ceiling was measured");
     };
     let Some(rate) = rate else { return absent("the sample has no rate") };

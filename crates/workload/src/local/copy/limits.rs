@@ -89,8 +89,10 @@ impl Ceilings {
     pub fn measure(cpu: u32, levels: &[Level], stop: &Stop, tell: &mut dyn FnMut(&str)) -> Result<Self> {
         // What nothing in a level can be faster than is reading in the level before.
         let near = levels.iter().map(|level| level.before());
-        let levels: Vec<Level> =
-            Level::ALL.into_iter().filter(|level| levels.iter().copied().chain(near.clone()).any(|of| of == *level)).collect();
+        let levels: Vec<Level> = Level::ALL
+            .into_iter()
+            .filter(|level| levels.iter().copied().chain(near.clone()).any(|of| of == *level))
+            .collect();
         let mut subject = LimitsSubject::of(cpu, &levels);
         subject.set_up(stop, tell)?;
         let mut rates = Vec::new();
@@ -228,11 +230,8 @@ impl LimitsSubject {
     fn of(cpu: u32, levels: &[Level]) -> Self {
         let sizes = sizes(&processor::caches(cpu));
         let there = |level: &&Level| **level == Level::Dram || sizes.iter().any(|(of, _)| of == *level);
-        let kinds: Vec<(Level, &'static str)> = levels
-            .iter()
-            .filter(there)
-            .flat_map(|&level| ACTIONS.map(|action| (level, action)))
-            .collect();
+        let kinds: Vec<(Level, &'static str)> =
+            levels.iter().filter(there).flat_map(|&level| ACTIONS.map(|action| (level, action))).collect();
         let text = |text: &str| CellValue::Text(text.to_owned());
         let cell = |(level, action): &(Level, &str)| {
             Cell::from([("level".to_owned(), text(&level.to_string())), ("does".to_owned(), text(action))])

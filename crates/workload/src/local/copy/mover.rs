@@ -141,7 +141,14 @@ impl Mover {
     }
 
     /// Moves within a buffer again and again; false where it does not promise that.
-    pub(super) fn repeat_within(&self, buffer: &mut [u8], from: usize, to: usize, len: usize, times: u64) -> bool {
+    pub(super) fn repeat_within(
+        &self,
+        buffer: &mut [u8],
+        from: usize,
+        to: usize,
+        len: usize,
+        times: u64,
+    ) -> bool {
         match self {
             Self::Routine(routine) | Self::Asked(_, routine) => {
                 routine.repeat_within(buffer, from, to, len, times)

@@ -59,7 +59,11 @@ fn what_cannot_be_measured_is_refused_with_its_option_and_the_remedy() {
         (CopySpec { threads: vec![0], ..spec("bytes") }, "--threads 0", "give 1 to"),
         (CopySpec { overlap: Some(64), ..spec("libc") }, "libc promise nothing", "--overlap -64"),
         (CopySpec { overlap: Some(4096), ..spec("memmove") }, "--overlap 4096", "up to 4095 apart"),
-        (CopySpec { overlap: Some(i64::MIN), ..spec("memmove") }, "--overlap -9223372036854775808", "give less"),
+        (
+            CopySpec { overlap: Some(i64::MIN), ..spec("memmove") },
+            "--overlap -9223372036854775808",
+            "give less",
+        ),
         (spec("memmove"), "--routine memmove", "give --overlap"),
         (CopySpec { overlap: Some(-64), shuffle: true, ..spec("bytes") }, "--overlap", "leave out"),
     ] {
@@ -211,7 +215,8 @@ fn a_rate_that_no_machine_reaches_is_no_sample() {
     let stop = Stop::never().expect("stop");
     let mut told = Vec::new();
     subject.ceilings =
-        Ceilings::measure(here().cpus()[0], &[Level::L1], &stop, &mut |what| told.push(what.to_owned())).expect("memory");
+        Ceilings::measure(here().cpus()[0], &[Level::L1], &stop, &mut |what| told.push(what.to_owned()))
+            .expect("memory");
     assert!(told.iter().any(|what| what.contains("copy in")), "{told:?}");
     let point = subject.points[0];
     let at = |nanos| Sample {
@@ -247,7 +252,11 @@ fn threads_copy_at_once_and_their_rates_add_up() {
     let sample = subject.sample(0, 2000).expect("sample");
     assert!(sample.bytes.0 > 0 && sample.calls > 0);
     if cpus > 1 {
-        assert_eq!(subject.effective()["common_window"], Json::Null, "what is tried before the rounds is no sample");
+        assert_eq!(
+            subject.effective()["common_window"],
+            Json::Null,
+            "what is tried before the rounds is no sample"
+        );
         subject.round(0).expect("a round");
         subject.sample(0, 2000).expect("sample");
         let effective = subject.effective();
@@ -260,7 +269,8 @@ fn threads_copy_at_once_and_their_rates_add_up() {
 fn ends_that_share_bytes_are_moved_up_and_down_and_every_byte_is_looked_at() {
     for by in [-4000, -64, -1, 0, 1, 64, 4000] {
         let movers: Vec<Mover> = Mover::all_within().collect();
-        let mut subject = subject(&CopySpec { movers, overlap: Some(by), ..CopySpec::default() }).expect("memmove does");
+        let mut subject =
+            subject(&CopySpec { movers, overlap: Some(by), ..CopySpec::default() }).expect("memmove does");
         let names: Vec<String> = subject.cells().iter().map(|cell| cell["routine"].to_string()).collect();
         assert!(names.iter().any(|name| name == "memmove"), "{by}: {names:?}");
         assert_eq!(names.len() == 1, by > 0, "upwards nobody else promises it: {by}: {names:?}");
@@ -269,7 +279,9 @@ fn ends_that_share_bytes_are_moved_up_and_down_and_every_byte_is_looked_at() {
             assert_eq!(subject.sample(cell, 3).expect("sample").bytes, ByteCount(3 * 4096));
             subject.verify(cell).unwrap_or_else(|error| panic!("{} by {by}: {error}", names[cell]));
             let share = &subject.concluding(cell, &[])[0];
-            assert!(share.value.is_none() && share.reason.as_deref().is_some_and(|why| why.contains("apart")));
+            assert!(
+                share.value.is_none() && share.reason.as_deref().is_some_and(|why| why.contains("apart"))
+            );
         }
     }
     // Of several sizes those whose ends lie apart are left out, by name.
@@ -321,7 +333,8 @@ fn a_share_is_of_what_was_possible_in_the_same_rounds_and_no_cell_is_above_it() 
     // Where a cell is above all samples of the ceiling, the ceiling is the cell's, and says so.
     let faster: Vec<Option<f64>> = medians.iter().map(|_| Some(1e15)).collect();
     subject.settle(&faster);
-    let share = subject.concluding(0, &[Reading::real(Metric::CopyRate, Scope::Run, 1e15, "a median")]).remove(0);
+    let share =
+        subject.concluding(0, &[Reading::real(Metric::CopyRate, Scope::Run, 1e15, "a median")]).remove(0);
     assert_eq!(share.value.map(Value::as_f64), Some(100.0));
     assert!(share.source.contains("raised to the median of the best cell"), "{}", share.source);
     let ceilings = subject.effective()["ceilings"].clone();
@@ -342,7 +355,8 @@ fn sizes_around_the_last_cache_are_copied_with_and_without_a_reader_and_known_by
     };
     let ceilings = Ceilings::of_sizes(64 << 10, LLC);
     let mut subject =
-        CopySubject::counting(&spec, &here(), None, ceilings, Err("no counter in tests".to_owned())).expect("fits");
+        CopySubject::counting(&spec, &here(), None, ceilings, Err("no counter in tests".to_owned()))
+            .expect("fits");
     let mut seen = std::collections::BTreeSet::new();
     for cell in 0..subject.cells().len() {
         let point = subject.points[cell];
