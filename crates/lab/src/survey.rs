@@ -250,8 +250,9 @@ fn without_number(cells: &[Cell], runs: &[Run]) -> Option<Doubt> {
     let out: Vec<&Cell> = cells.iter().filter(|cell| !complete.contains(cell)).collect();
     let first = out.first().filter(|_| !complete.is_empty())?;
     let why = runs.iter().filter(|run| run.cell == **first).find_map(|run| run.failure.as_ref());
-    let mut names: Vec<String> =
-        out.iter().take(NAMED).map(|cell| format!("({})", haul_results::text::cell_name(cell))).collect();
+    // A record has plain blanks.
+    let name = |cell: &&Cell| format!("({})", haul_results::text::cell_name(cell).replace('\u{a0}', " "));
+    let mut names: Vec<String> = out.iter().take(NAMED).map(name).collect();
     if out.len() > NAMED {
         names.push(format!("and {} more", out.len() - NAMED));
     }
@@ -326,13 +327,18 @@ impl Course<'_> {
         self.step = clock_step(bench)?;
         self.wanted = self.wanted.max(self.step * FEWEST_STEPS);
         self.environment.client = Some(bench.facts()?);
-        let left = self.at_first();
-        subject.set_up(stop, &mut |what| observer.event(&Event::Preparing { what, left }))?;
+        let whole = self.at_first() + subject.set_up_takes();
+        let begun = bench.now();
+        subject.set_up(stop, &mut |what| {
+            let left = whole.saturating_sub(bench.now().since(begun));
+            observer.event(&Event::Preparing { what, left });
+        })?;
+        let begun = bench.now();
         for cell in 0..count {
             if stop.requested().is_some() {
                 return Ok(End::Interrupted);
             }
-            let left = self.at_first().saturating_sub(bench.now().since(self.started));
+            let left = self.at_first().saturating_sub(bench.now().since(begun));
             let levels = &subject.cells()[cell];
             observer.event(&Event::Calibrating { number: cell + 1, of: count, cell: levels, left });
             self.calibrate(cell, subject, bench);

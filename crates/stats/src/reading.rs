@@ -278,8 +278,10 @@ metrics! {
         "Instructions the measuring thread completed for each byte copied, from the CPU's own counter.";
     /// Rate as a share of what the machine can do.
     CeilingShare = "ceiling_share", "%", Neither,
-        "copy_rate as a share of the highest rate this machine reached in the same memory (cache level or DRAM), measured \
-         just before.";
+        "copy_rate as a share of the ceiling: the median rate of the fastest copy in the same place (cache level or DRAM) by as \
+         many threads, sampled once in every round of the survey. Where the median of a cell there is above it the ceiling is \
+         raised to that, so that no cell is above 100 %; a single sample may be. Copies that are read or summed as well, and ends \
+         that share bytes, have no ceiling.";
     /// Where the destination of a copy lies.
     CopyDistance = "copy_distance", "B", Neither,
         "Address of the destination less that of the source, modulo a page of 4 KiB. Drawn anew for each sample unless --distance \

@@ -65,6 +65,11 @@ pub trait Subject {
         Ok(())
     }
 
+    /// How long that takes, as far as it is known before.
+    fn set_up_takes(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// A round begins, from 0 on: what is to be measured beside the cells is measured here.
     ///
     /// # Errors

@@ -30,6 +30,7 @@ struct Mock {
     /// Asked for twice a sample: how often the CPU was lost, by the answer's number.
     asked: Shared<u64>,
     lost: fn(u64) -> u64,
+    emulated: bool,
 }
 
 impl Mock {
@@ -41,6 +42,7 @@ impl Mock {
             still: false,
             asked: Shared::new(0),
             lost: |_| 0,
+            emulated: false,
         }
     }
 }
@@ -56,6 +58,10 @@ impl Bench for Mock {
     fn pin(&mut self, wanted: Option<u32>) -> Result<u32, LabError> {
         self.pinned = Some(wanted.unwrap_or(3));
         Ok(self.pinned.unwrap())
+    }
+
+    fn emulator(&self) -> Option<String> {
+        self.emulated.then(|| "this is a program for riscv64 under emulation".to_owned())
     }
 
     fn preemptions(&self) -> u64 {
@@ -510,4 +516,46 @@ fn this_host_has_a_clock_a_cpu_and_facts() {
         assert!(absent.expect_err("there is no such CPU").contains("--pin 8191"));
     });
     assert!(!host.facts().expect("facts").is_empty());
+}
+
+#[test]
+fn times_under_emulation_are_kept_and_void_and_there_is_no_figure() {
+    let clock = Clock::default();
+    let mut rack = Rack::new(&clock, &[1000, 2000]);
+    let mut bench = Mock { emulated: true, ..Mock::new(&clock) };
+    let stop = rack.stop.clone();
+    let measured = run(&survey(), &mut rack, &mut bench, &stop, &mut |_: &Event<'_>| {});
+    assert_eq!(measured.status, Status::Failed);
+    assert!(
+        measured
+            .failure
+            .as_ref()
+            .is_some_and(|failure| failure.exit == 1 && failure.text.contains("riscv64"))
+    );
+    assert!(measured.runs.iter().all(|run| run.status == Status::Void && !run.readings.is_empty()));
+    assert!(measured.warnings.iter().any(|doubt| doubt.id == DoubtId::Emulated));
+    let document =
+        crate::record::Start::now().document(haul_results::record::Kind::Copy, Vec::new(), measured);
+    assert!(document.cells.iter().all(|figure| figure.n == 0 && figure.reason.is_some()));
+}
+
+#[test]
+fn cells_without_a_number_are_named_where_others_have_one() {
+    let clock = Clock::default();
+    let mut rack = Rack::new(&clock, &[1000, 2000, 3000]);
+    rack.refuse = Some(1);
+    let measured = made(&survey(), &mut rack);
+    assert_eq!((measured.status, &measured.failure), (Status::Complete, &None));
+    let named = measured.warnings.iter().find(|doubt| doubt.id == DoubtId::Unmeasured).expect("a doubt");
+    assert!(
+        named.text.starts_with("1 of 3 cells have no number: (offset 1); the first because"),
+        "{}",
+        named.text
+    );
+    assert!(named.text.contains("page cache"), "{}", named.text);
+    let document =
+        crate::record::Start::now().document(haul_results::record::Kind::Read, Vec::new(), measured);
+    let without: Vec<_> = document.cells.iter().filter(|figure| figure.n == 0).collect();
+    assert_eq!(without.len(), 1);
+    assert!(without[0].reason.as_deref().is_some_and(|why| why.contains("page cache")));
 }

@@ -282,7 +282,7 @@ fn left_out(out: &mut String, document: &Document, layout: Layout) {
     let mut reasons: Vec<(Status, &str, Vec<&Run>)> = Vec::new();
     for run in document.runs.iter().filter(|run| run.status != Status::Complete) {
         let text = run.failure.as_ref().map_or("", |failure| failure.text.as_str());
-        match reasons.iter_mut().find(|(status, reason, _)| *status == run.status && *reason == text) {
+        match reasons.iter_mut().find(|(status, reason, _)| *status == run.status && alike(reason, text)) {
             Some((_, _, runs)) => runs.push(run),
             None => reasons.push((run.status, text, vec![run])),
         }
@@ -308,9 +308,24 @@ fn left_out(out: &mut String, document: &Document, layout: Layout) {
         // The headline has told the reason of the whole.
         if !reason.is_empty() && document.failure.as_ref().is_none_or(|failure| failure.text != reason) {
             let _ = write!(text, ": {reason}");
+            let why = |run: &Run| run.failure.as_ref().map(|failure| failure.text.clone());
+            if runs.iter().any(|run| why(run).as_deref() != Some(reason)) {
+                text.push_str(" (the first; the others alike)");
+            }
         }
         paragraph(out, "  ", &text, 4, layout.columns());
     }
+}
+
+/// Whether two reasons differ in their figures alone, as those of samples that other programs disturbed do.
+fn alike(one: &str, other: &str) -> bool {
+    let words = |text: &'_ str| -> Vec<String> {
+        let figure = |word: &&str| {
+            !word.starts_with(|c: char| c.is_ascii_digit()) && !["ns", "µs", "ms", "s"].contains(word)
+        };
+        text.split_whitespace().filter(figure).map(str::to_owned).collect()
+    };
+    one == other || words(one) == words(other)
 }
 
 /// "7 (on)", counted from 1 as the progress line does.

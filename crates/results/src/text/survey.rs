@@ -298,7 +298,7 @@ type Block<'a> = BTreeMap<(&'a CellValue, &'a CellValue), &'a CellFigure>;
 /// A map for each combination of the axes beyond two: the longest goes down, and what is compared, or the next, across.
 fn maps(out: &mut String, axes: &[&str], cells: &[&Cell], known: &[Known<'_>], layout: Layout) {
     let mut by_length: Vec<&str> = axes.to_vec();
-    by_length.sort_by_key(|axis| std::cmp::Reverse(levels(cells, axis).len()));
+    by_length.sort_by_key(|axis| (std::cmp::Reverse(levels(cells, axis).len()), *axis != "size_bytes"));
     let side_by_side = compared(cells).and_then(|axis| by_length.iter().position(|known| *known == axis));
     if let Some(place) = side_by_side.filter(|place| *place > 1) {
         let axis = by_length.remove(place);
@@ -477,7 +477,10 @@ fn conditions(out: &mut String, document: &Document, cells: &[&Cell], layout: La
         if levels(cells, axis).len() > 1 {
             continue;
         }
-        let Some(value) = asked(requested, axis) else { continue };
+        let Some(value) = asked(requested, axis).filter(|value| !USUAL.contains(&(axis, value.as_str())))
+        else {
+            continue;
+        };
         parts.push(format!("{} {value}", axis_name(axis)).trim_end().to_owned());
     }
     if written {
@@ -520,8 +523,11 @@ fn conditions(out: &mut String, document: &Document, cells: &[&Cell], layout: La
     }
 }
 
+/// What goes without saying.
+const USUAL: [(&str, &str); 2] = [("does", "copy"), ("threads", "1")];
+
 /// What is said below the figures where it was asked for and not swept.
-const CONDITIONS: [&str; 17] = [
+const CONDITIONS: [&str; 15] = [
     "block_bytes",
     "working_set_bytes",
     "with",
@@ -536,8 +542,6 @@ const CONDITIONS: [&str; 17] = [
     "does",
     "threads",
     "shuffle",
-    "then_read",
-    "checksum",
     "selection",
 ];
 

@@ -12,6 +12,7 @@
 //! number.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use haul_copy::Selection;
 use haul_host::counters::{Count, Counters};
@@ -426,7 +427,8 @@ impl Subject for CopySubject {
                     .0
                     .zip(before.0)
                     .map(|(after, before)| after.saturating_sub(before))
-                    .filter(|_| alone),
+                    .filter(|_| alone)
+                    .or(timed.cpu),
                 bytes: ByteCount(timed.bytes),
                 calls: passes,
                 cycles: counted.map(|counted| counted.0),
@@ -456,12 +458,20 @@ impl Subject for CopySubject {
             if stop.requested().is_some() {
                 return Err(WorkloadError::Interrupted("the machine's limits were measured"));
             }
-            tell(&format!("limits of this machine: copies in {level}"));
+            tell(&format!("limits: copies in {level}"));
             let routine = self.ceilings.fastest(level);
             self.beside.push(Ceiling::new((level, threads), routine, &self.ceilings, &self.cpus)?);
         }
         self.unmeasured = false;
         Ok(())
+    }
+
+    fn set_up_takes(&self) -> Duration {
+        if !self.unmeasured {
+            return Duration::ZERO;
+        }
+        let wanted = beside::wanted(&self.points, &self.ceilings);
+        wanted.iter().map(|(level, _)| level.takes()).sum()
     }
 
     fn round(&mut self, round: u32) -> Result<()> {

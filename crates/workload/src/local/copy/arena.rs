@@ -18,12 +18,14 @@ use std::time::Duration;
 use haul_copy::touch;
 use haul_host::clock;
 use haul_host::memory::{PageKind, Pages};
+use haul_host::thread;
 use haul_stats::{ByteCount, MonoNanos};
 
 use super::limits::{Ceilings, Level};
 use super::mover::Does;
 use super::{Point, mix};
 use crate::error::{Result, WorkloadError};
+use crate::local::thread_cpu;
 use crate::spec::SpecError;
 
 /// Where the bytes are before they are copied.
@@ -140,6 +142,8 @@ pub(super) struct Timed {
     pub(super) bytes: u64,
     /// Nothing was done between batches.
     pub(super) alone: bool,
+    /// CPU time of the thread in the batches alone, where something was done between them.
+    pub(super) cpu: Option<Duration>,
 }
 
 /// Source and destination.
@@ -271,13 +275,15 @@ impl Arena {
         let batch =
             if point.cache == CacheState::Flushed { (extent / stride(size)).max(1) as u64 } else { passes };
         let (first, mut elapsed, mut bytes, mut left) = (clock::now(), Duration::ZERO, 0, passes);
-        let mut last = 0;
+        let (mut last, mut cpu) = (0, Some(Duration::ZERO));
+        let thread = thread::current_tid();
         while left > 0 {
             let now = left.min(batch);
             if point.cache == CacheState::Flushed {
                 let _ = touch::flush(&self.src.bytes()[..extent + SLACK])
                     && touch::flush(&self.dst.bytes()[..extent + SLACK]);
             }
+            let used = if point.cache == CacheState::Flushed { thread_cpu(thread) } else { None };
             let begin = clock::now();
             for pass in 0..now {
                 last = self.next();
@@ -287,6 +293,10 @@ impl Arena {
                 bytes += length as u64;
             }
             elapsed += clock::now().since(begin);
+            if point.cache == CacheState::Flushed {
+                let batch = thread_cpu(thread).zip(used).map(|(after, before)| after.saturating_sub(before));
+                cpu = cpu.zip(batch).map(|(sum, batch)| sum + batch);
+            }
             left -= now;
         }
         let timed = Timed {
@@ -295,6 +305,7 @@ impl Arena {
             elapsed,
             bytes,
             alone: point.cache != CacheState::Flushed,
+            cpu: cpu.filter(|_| point.cache == CacheState::Flushed),
         };
         self.arrived(timed, point, last, shift)
     }
@@ -395,6 +406,6 @@ fn ends_within(point: &Point, by: i64) -> (usize, usize) {
 impl Timed {
     fn of(begin: MonoNanos, bytes: u64) -> Self {
         let end = clock::now();
-        Self { begin, end, elapsed: end.since(begin), bytes, alone: true }
+        Self { begin, end, elapsed: end.since(begin), bytes, alone: true, cpu: None }
     }
 }

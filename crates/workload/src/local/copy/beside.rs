@@ -136,19 +136,19 @@ impl Ceiling {
             .filter_map(|(_, median)| *median)
             .fold(0.0, f64::max);
         self.settled = Some(if best > own {
-            (best, "raised to the median of the best cell".to_owned())
+            (best, format!("raised to the best cell's {:.1} GB/s", best / 1e9))
         } else {
-            (own, format!("by {}", self.point.mover.name()))
+            (own, format!("{:.1} GB/s by {}", own / 1e9, self.point.mover.name()))
         });
     }
 
-    /// In words, with its rate.
-    fn words(&self, rate: f64, by: &str) -> String {
+    /// In words.
+    fn words(&self, by: &str) -> String {
         let threads = match self.point.threads {
             1 => String::new(),
             more => format!(" with {more} threads"),
         };
-        format!("of the copy ceiling of {}{threads}, {:.1} GB/s {by}", self.level, rate / 1e9)
+        format!("of the copy ceiling of {}{threads}, {by}", self.level)
     }
 }
 
@@ -166,7 +166,7 @@ pub(super) fn share(of: &[Ceiling], point: &Point, rate: Option<f64>, ceilings: 
         return absent("no ceiling was measured");
     };
     let Some(rate) = rate else { return absent("the sample has no rate") };
-    Reading::real(Metric::CeilingShare, Scope::Run, rate / most * 100.0, ceiling.words(*most, by))
+    Reading::real(Metric::CeilingShare, Scope::Run, rate / most * 100.0, ceiling.words(by))
 }
 
 /// What they were, for the record.

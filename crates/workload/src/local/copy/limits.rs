@@ -36,6 +36,11 @@ pub enum Level {
 impl Level {
     const ALL: [Self; 4] = [Self::L1, Self::L2, Self::Llc, Self::Dram];
 
+    /// How long it takes to find its limits, with those of the one before it: memory is written first, and walked often.
+    pub(super) fn takes(self) -> Duration {
+        Duration::from_millis(if self == Self::Dram { 4000 } else { 300 })
+    }
+
     /// The one before it, of which a part of what is walked may still be.
     fn before(self) -> Self {
         match self {
@@ -101,7 +106,7 @@ impl Ceilings {
                 return Err(WorkloadError::Interrupted("the machine's limits were measured"));
             }
             let (level, action) = subject.kinds[cell];
-            tell(&format!("limits of this machine: {action} in {level}"));
+            tell(&format!("limits: {action} in {level}"));
             let mut best = 0.0_f64;
             for _ in 0..TRIES {
                 let mut passes = 1;
@@ -282,6 +287,14 @@ impl Subject for LimitsSubject {
         Ok(())
     }
 
+    fn set_up_takes(&self) -> Duration {
+        Level::ALL
+            .into_iter()
+            .filter(|level| self.kinds.iter().any(|(of, _)| of == level))
+            .map(Level::takes)
+            .sum()
+    }
+
     fn set_up(&mut self, stop: &Stop, tell: &mut dyn FnMut(&str)) -> Result<()> {
         let mut levels: Vec<Level> = self.kinds.iter().map(|(level, _)| *level).collect();
         levels.dedup();
@@ -292,7 +305,7 @@ impl Subject for LimitsSubject {
             if stop.requested().is_some() {
                 return Err(WorkloadError::Interrupted("the machine's limits were measured"));
             }
-            tell(&format!("limits of this machine: which routine is the fastest in {level}"));
+            tell(&format!("limits: the fastest routine in {level}"));
             let routine = self.find_fastest(level);
             self.copies.push((level, routine));
         }

@@ -217,7 +217,7 @@ fn a_rate_that_no_machine_reaches_is_no_sample() {
     subject.ceilings =
         Ceilings::measure(here().cpus()[0], &[Level::L1], &stop, &mut |what| told.push(what.to_owned()))
             .expect("memory");
-    assert!(told.iter().any(|what| what.contains("copy in")), "{told:?}");
+    assert!(told.iter().any(|what| what.contains("limits: copy in")), "{told:?}");
     let point = subject.points[0];
     let at = |nanos| Sample {
         elapsed: Duration::from_nanos(nanos),
@@ -336,7 +336,7 @@ fn a_share_is_of_what_was_possible_in_the_same_rounds_and_no_cell_is_above_it() 
     let share =
         subject.concluding(0, &[Reading::real(Metric::CopyRate, Scope::Run, 1e15, "a median")]).remove(0);
     assert_eq!(share.value.map(Value::as_f64), Some(100.0));
-    assert!(share.source.contains("raised to the median of the best cell"), "{}", share.source);
+    assert!(share.source.contains("raised to the best cell's"), "{}", share.source);
     let ceilings = subject.effective()["ceilings"].clone();
     assert_eq!(ceilings[0]["rounds_bytes_per_second"].as_array().map(Vec::len), Some(3), "{ceilings}");
 }
