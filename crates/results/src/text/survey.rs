@@ -301,8 +301,8 @@ fn maps(out: &mut String, axes: &[&str], cells: &[&Cell], known: &[Known<'_>], l
     by_length.sort_by_key(|axis| (std::cmp::Reverse(levels(cells, axis).len()), *axis != "size_bytes"));
     let side_by_side = compared(cells).and_then(|axis| by_length.iter().position(|known| *known == axis));
     if let Some(place) = side_by_side.filter(|place| *place > 1) {
-        let axis = by_length.remove(place);
-        by_length.insert(1, axis);
+        let compared = by_length.remove(place);
+        by_length.insert(1, compared);
     }
     let [down, across, others @ ..] = by_length.as_slice() else { return };
     let scale = scale(known);

@@ -274,10 +274,10 @@ fn ends_that_share_bytes_are_moved_up_and_down_and_every_byte_is_looked_at() {
         let names: Vec<String> = subject.cells().iter().map(|cell| cell["routine"].to_string()).collect();
         assert!(names.iter().any(|name| name == "memmove"), "{by}: {names:?}");
         assert_eq!(names.len() == 1, by > 0, "upwards nobody else promises it: {by}: {names:?}");
-        for cell in 0..names.len() {
+        for (cell, name) in names.iter().enumerate() {
             subject.prepare(cell).expect("prepare");
             assert_eq!(subject.sample(cell, 3).expect("sample").bytes, ByteCount(3 * 4096));
-            subject.verify(cell).unwrap_or_else(|error| panic!("{} by {by}: {error}", names[cell]));
+            subject.verify(cell).unwrap_or_else(|error| panic!("{name} by {by}: {error}"));
             let share = &subject.concluding(cell, &[])[0];
             assert!(
                 share.value.is_none() && share.reason.as_deref().is_some_and(|why| why.contains("apart"))
