@@ -79,7 +79,7 @@ doubts! {
     ReceiveCopied = "receive_copied", "only payload that fills whole pages is mapped: an MTU of 4148 (4 KiB and the headers) and a NIC that splits headers; else --recv-with read is cheaper";
     /// The receiver dropped the payload in its kernel.
     Discarded = "discarded", "the receiving side was spared its copy: use it to load the sender or the path, and --recv-with read for what a program pays";
-    /// What io_uring was asked for was done by threads of the kernel's.
+    /// What `io_uring` was asked for was done by threads of the kernel's.
     IoWorkers = "io_workers", "the kernel hands to threads of its own what it cannot do without a wait, as with files in memory: for a copy by the calling thread use --with pread, or read a FILE of a disk";
     /// Runs fall into two groups.
     TwoModes = "two_modes", "no single mean describes these runs: pin both ends with --pin and look at the runs";
