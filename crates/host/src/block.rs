@@ -154,7 +154,7 @@ mod tests {
     }
 
     /// The only direction of a way that has one.
-    fn into<'a>(block: Block<'a>) -> &'a mut [u8] {
+    fn into(block: Block<'_>) -> &mut [u8] {
         match block {
             Block::Into(bytes) => bytes,
             Block::From(_) => panic!("to be written to"),
@@ -249,17 +249,18 @@ mod tests {
         let mut buffer = vec![0; 1 << 20];
         // Linux 6.18 has a thread for every read of such a file; where it is read in place, there is none to count.
         let before = Workers::now();
-        let (own, begun) = (thread::current_tid(), thread::cpu_clock(thread::current_tid()).expect("clock"));
+        let clock = || thread::cpu_clock(thread::current_tid()).expect("clock");
+        let begun = clock();
         for _ in 0..50 {
             ring.plain(file.as_fd(), Some(0), &mut Block::Into(&mut buffer)).expect("read");
         }
-        let own = thread::cpu_clock(own).expect("clock") - begun;
+        let own = clock().saturating_sub(begun);
         let all = own + Workers::now().since(&before);
-        let begun = thread::cpu_clock(thread::current_tid()).expect("clock");
+        let begun = clock();
         for _ in 0..50 {
             plain(file.as_fd(), Some(0), &mut Block::Into(&mut buffer)).expect("read");
         }
-        let plainly = thread::cpu_clock(thread::current_tid()).expect("clock") - begun;
+        let plainly = clock().saturating_sub(begun);
         // The same copies: a figure without the workers was a tenth of it.
         assert!(all > plainly / 2, "{all:?} in all, {own:?} of it its own, and {plainly:?} by pread");
     }

@@ -253,6 +253,7 @@ pub struct RunSpec {
 }
 
 /// A path as the other end may read of it, who never opens it: names need not be text, and JSON has no other.
+#[expect(clippy::ref_option, reason = "serde passes the field itself")]
 fn as_text<S: serde::Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
     path.as_ref().map(|path| path.to_string_lossy()).serialize(to)
 }

@@ -471,7 +471,7 @@ fn room_for(wanted: ByteCount) -> Result<()> {
     if wanted.0 / MEMORY_SHARE > room.left.0 / 100 {
         return Err(SpecError::Local(format!(
             "{} of memory are wanted for the file and the buffer, and {} leaves {} of {}: give a smaller --working-set or \
-             --block, or a FILE",
+             --block",
             wanted.about(),
             room.limit,
             room.left.about(),

@@ -265,7 +265,7 @@ fn what_a_refusal_of_any_file_by_any_source_recommends_is_not_refused() {
                     ("name one, or leave --source out", SourceKind::Memory, None),
                 ] {
                     if text.contains(advice) {
-                        let done = subject(&ReadOptions { file, source, way, ..base.clone() });
+                        let done = subject(&ReadOptions { source, file, way, ..base.clone() });
                         // A file may be too small as well, which has a remedy of its own; but nobody is sent back.
                         let next = done.err().map(|error| error.to_string()).unwrap_or_default();
                         let back = ["--source", "FILE", "cannot"].iter().any(|back| next.contains(back));
