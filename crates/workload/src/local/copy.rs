@@ -506,8 +506,12 @@ impl Subject for CopySubject {
         arena.map_or(Ok(()), |arena| arena.verify(&point, shift, stamp))
     }
 
-    fn readings(&self, _cell: usize, sample: &Sample) -> Vec<Reading> {
+    fn readings(&self, cell: usize, sample: &Sample) -> Vec<Reading> {
         let mut readings = rates(sample);
+        if self.points[cell].threads > 1 {
+            // It is known of the most disturbed thread, and is not the CPU time of all.
+            readings.retain(|reading| reading.metric != Metric::CopyCpu);
+        }
         readings.push(Reading::count(
             Metric::CopyDistance,
             Scope::Run,

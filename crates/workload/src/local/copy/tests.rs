@@ -251,6 +251,9 @@ fn threads_copy_at_once_and_their_rates_add_up() {
     subject.prepare(0).expect("prepare");
     let sample = subject.sample(0, 2000).expect("sample");
     assert!(sample.bytes.0 > 0 && sample.calls > 0);
+    assert!(sample.thread_cpu.is_some(), "else every sample would count as disturbed");
+    let cpu = subject.readings(0, &sample).into_iter().find(|reading| reading.metric == Metric::CopyCpu);
+    assert!(cpu.is_none() || cpus == 1, "one thread's is not that of all");
     if cpus > 1 {
         assert_eq!(
             subject.effective()["common_window"],

@@ -77,8 +77,15 @@ pub(super) fn together(
         reason = "a count of bytes, or calls, of a moment"
     )]
     let over = |rate: f64| (rate * longest.as_secs_f64()).round() as u64;
+    // Of the thread that was without its CPU for longest: whoever surveys voids a sample by that.
+    let lost: Option<Vec<Duration>> = all
+        .iter()
+        .map(|(timed, used)| used.map(|used| timed.end.since(timed.begin).saturating_sub(used)))
+        .collect();
+    let lost = lost.and_then(|lost| lost.into_iter().max());
     let sample = Sample {
         passes,
+        thread_cpu: lost.map(|lost| longest.saturating_sub(lost)),
         elapsed: longest,
         bytes: ByteCount(over(rate)),
         calls: over(each_second).max(1),
