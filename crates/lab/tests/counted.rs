@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use haul_host::counters::{Count, Counts};
+use haul_host::probe::counters::{CountsCycles, Cycles};
 use haul_host::signal::Stop;
 use haul_host::thread;
 use haul_lab::record::Start;
@@ -18,15 +18,15 @@ use serde_json::json;
 /// A megacycle, and three mega-instructions, with every read: one before a sample and one after it.
 struct Ticking(u64);
 
-impl Count for Ticking {
-    fn read(&mut self) -> Option<Counts> {
+impl CountsCycles for Ticking {
+    fn read(&mut self) -> Option<Cycles> {
         self.0 += 1;
         let at = self.0;
-        Some(Counts { cycles: at << 20, instructions: 3 * (at << 20), enabled: at, running: at })
+        Some(Cycles { cycles: at << 20, instructions: 3 * (at << 20), enabled: at, running: at })
     }
 }
 
-fn surveyed(counters: Result<Box<dyn Count>, String>) -> Document {
+fn surveyed(counters: Result<Box<dyn CountsCycles>, String>) -> Document {
     let here = thread::affinity_of_current().expect("the CPUs of this thread");
     let movers = ["bytes", "words"].map(|name| name.parse::<Mover>().expect(name)).to_vec();
     let spec = CopySpec { movers, sizes: vec![4096], ..CopySpec::default() };

@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use haul_copy::Selection;
-use haul_host::counters::{Count, Counters};
 use haul_host::memory::PageKind;
+use haul_host::probe::counters::{CountsCycles, CycleCounter};
 use haul_host::signal::Stop;
 use haul_host::thread::{self, CpuList};
 use haul_stats::reading::CellValue;
@@ -253,7 +253,7 @@ pub struct CopySubject {
     unmeasured: bool,
     /// Those that the cells stand beside.
     beside: Vec<Ceiling>,
-    counters: std::result::Result<Box<dyn Count>, String>,
+    counters: std::result::Result<Box<dyn CountsCycles>, String>,
     /// Of the last sample.
     distance: usize,
     /// The least share that the windows of threads had in common, in the rounds so far.
@@ -284,7 +284,7 @@ impl CopySubject {
         cpus: &CpuList,
         first: Option<u32>,
         ceilings: Ceilings,
-        counters: std::result::Result<Box<dyn Count>, String>,
+        counters: std::result::Result<Box<dyn CountsCycles>, String>,
     ) -> Result<Self> {
         let mut cpus = cpus.cpus().to_vec();
         if let Some(place) = first.and_then(|first| cpus.iter().position(|&cpu| cpu == first)) {
@@ -448,7 +448,7 @@ impl Subject for CopySubject {
         if !self.unmeasured {
             return Ok(());
         }
-        let counters = Counters::open().map(|counters| Box::new(counters) as Box<dyn Count>);
+        let counters = CycleCounter::open().map(|counters| Box::new(counters) as Box<dyn CountsCycles>);
         self.counters = counters.map_err(|error| error.to_string());
         let wanted = beside::wanted(&self.points, &self.ceilings);
         let levels: Vec<Level> = wanted.iter().map(|(level, _)| *level).collect();
