@@ -33,8 +33,9 @@ pub(crate) type SumRun = unsafe extern "C" fn(*const u8, usize) -> Raw;
 pub(crate) type CopyRun = unsafe extern "C" fn(*mut u8, *const u8, usize) -> Raw;
 
 /// The most bytes of one call, so that no lane of an accumulator overflows; longer ones are cut. Even, so that every piece
-/// starts at an even offset. 1 GiB is 2^26 additions to each of the narrowest lanes (16-byte vectors, one accumulator).
-pub(crate) const PIECE: usize = 1 << 30;
+/// starts at an even offset. The narrowest are the 32-bit lanes of sums of bytes (AVX-512 VNNI), which are added up as they are:
+/// the 2^24 even bytes of 32 MiB, and one more where a destination begins at an odd address, are at most 255 × (2^24 + 1) < 2^32.
+pub(crate) const PIECE: usize = 32 << 20;
 
 /// A line of the table that an instruction set's module keeps.
 pub(crate) struct Entry {
