@@ -283,7 +283,7 @@ fn nothing_is_copied_from_nowhere() {
 /// Longer than one call of a routine may be: cut into pieces, with the fault in the second.
 #[test]
 fn a_sum_longer_than_a_piece_is_put_together() {
-    const PIECE: usize = 1 << 30;
+    const PIECE: usize = 32 << 20;
     catch_faults();
     let pages = PIECE / PAGE + 2;
     let region = Region::new(pages);

@@ -14,8 +14,7 @@ mod vnni;
 use super::routine::Entry;
 use crate::arch::machine::detect;
 
-pub(crate) static ROUTINES: &[Entry] = 
-    &[adc::ENTRY, sse2::ENTRY, avx2::ENTRY, avx512::ENTRY, vnni::ENTRY];
+pub(crate) static ROUTINES: &[Entry] = &[adc::ENTRY, sse2::ENTRY, avx2::ENTRY, avx512::ENTRY, vnni::ENTRY];
 // Their places in the list.
 const ADC: usize = 0;
 const AVX2: usize = 2;
