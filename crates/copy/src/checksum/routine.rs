@@ -3,10 +3,8 @@
 //! What an instruction set's module (`machine`) has: `ROUTINES: &[Entry]`, and `auto_sum(len)`, `auto_copy(len)`, which name
 //! one of those that may run.
 
-use core::fmt;
-
 use super::{Sum, machine, portable};
-use crate::routine::Isa;
+use crate::routine::{Isa, described};
 
 /// What a routine hands back, in two registers (`rax:rdx`, `x0:x1`, `a0:a1`).
 #[repr(C)]
@@ -49,6 +47,9 @@ pub(crate) struct Entry {
     pub(crate) copy: CopyRun,
 }
 
+described!(KnownSum, "SumRoutine::by_name");
+described!(SumRoutine, "SumRoutine::by_name");
+
 /// A way of summing, alone and while copying, that may run on this CPU: holding one is the proof.
 #[derive(Clone, Copy)]
 pub struct SumRoutine(&'static Entry);
@@ -63,30 +64,6 @@ pub fn known() -> impl Iterator<Item = KnownSum> {
 }
 
 impl KnownSum {
-    /// What [`SumRoutine::by_name`] takes.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        self.0.name
-    }
-
-    /// The instruction set.
-    #[must_use]
-    pub fn isa(self) -> Isa {
-        self.0.isa
-    }
-
-    /// What it does and when it is good, in a line.
-    #[must_use]
-    pub fn summary(self) -> &'static str {
-        self.0.summary
-    }
-
-    /// The CPU features it needs beyond the instruction set's base, apart by blanks; empty for none.
-    #[must_use]
-    pub fn needs(self) -> &'static str {
-        self.0.needs
-    }
-
     /// The proof that it may run here, if this CPU (and the kernel, which keeps the registers) has what it needs.
     #[must_use]
     pub fn routine(self) -> Option<SumRoutine> {
@@ -101,12 +78,6 @@ impl KnownSum {
     #[must_use]
     pub unsafe fn routine_unchecked(self) -> SumRoutine {
         SumRoutine(self.0)
-    }
-}
-
-impl fmt::Debug for KnownSum {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "KnownSum({})", self.name())
     }
 }
 
@@ -144,30 +115,6 @@ impl SumRoutine {
     #[must_use]
     pub fn auto_copy(len: usize) -> Self {
         Self(machine::auto_copy(len))
-    }
-
-    /// What [`SumRoutine::by_name`] takes.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        self.0.name
-    }
-
-    /// The instruction set.
-    #[must_use]
-    pub fn isa(self) -> Isa {
-        self.0.isa
-    }
-
-    /// What it does and when it is good, in a line.
-    #[must_use]
-    pub fn summary(self) -> &'static str {
-        self.0.summary
-    }
-
-    /// The CPU features it needs beyond the instruction set's base, apart by blanks; empty for none.
-    #[must_use]
-    pub fn needs(self) -> &'static str {
-        self.0.needs
     }
 
     /// Where its copy begins: for disassemblers, and to tell what a sample of the program counter belongs to.
@@ -259,18 +206,4 @@ fn in_pieces(len: usize, run: impl Fn(usize, usize) -> Raw) -> Summed {
         }
     }
     Summed { sum, left: len - at }
-}
-
-impl PartialEq for SumRoutine {
-    fn eq(&self, other: &Self) -> bool {
-        self.name() == other.name()
-    }
-}
-
-impl Eq for SumRoutine {}
-
-impl fmt::Debug for SumRoutine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SumRoutine({})", self.name())
-    }
 }

@@ -19,10 +19,11 @@
 //!    step up.
 //! 2. The last pair was loaded before the loop's first store, so that the end needs no test. A fault there, before
 //!    anything was stored, copies byte by byte from the beginning: exact, and slow only then.
-//! 3. Behind the fours comes a pair without a test whether one is left: if not, it is the last pair once more. A branch
-//!    there is right as often as lengths repeat. With it, and one vector at the end, copies of one length were 0.03 of `memcpy`
-//!    faster at 1 and 2 KiB, but of 1 to 1.6 KiB by turns at 0.82 instead of 1.11 of it. (Four vectors at the end, also
-//!    without a branch: 0.97 at 1 and 1.5 KiB, because each that crosses a line is stored twice.)
+//! 3. Behind the fours comes a pair without a test whether one is left: if not, it is the pair before it once more. A
+//!    branch there is right as often as lengths repeat. With one, and another for a single vector, copies of one length were
+//!    0.03 to 0.15 of `memcpy` faster from 0.7 to 2 KiB, but of 1 to 1.6 KiB by turns at 0.81 instead of 1.11 of it. Also without
+//!    a branch: four vectors at the end, 0.05 slower at one length, because each that crosses a line is stored twice; and
+//!    the last pair once more, at 0.69 instead of 1.04 where it crosses a page, which costs 10 ns a store.
 //! 4. Where the same bytes are stored twice, by vectors that overlap, both stores come from loads of the same source.
 
 use core::arch::naked_asm;
@@ -199,7 +200,6 @@ macro_rules! many {
             loads!($mov, $ptr; "rsi" => $a, "rsi + rdx - 2 * {w}" => $e, "rsi + rdx - {w}" => $f),
             stores!($mov, $ptr; $a => "rdi"),
             "lea rcx, [rdi + rdx]\n",
-            "lea r8, [rsi + rdx - 2 * {w}]\n",
             "mov rax, rdi\n",
             "or rax, -{w}\n",
             "neg rax\n",
@@ -215,8 +215,9 @@ macro_rules! many {
             "sub rdx, 4 * {w}\n",
             "cmp rdx, 4 * {w}\n",
             "ja 30b\n",
-            // The pair is the next, or the last.
-            "lea rax, [rcx - 2 * {w}]\n",
+            // The next pair, or the one before once more.
+            "lea rax, [rdi - 2 * {w}]\n",
+            "lea r8, [rsi - 2 * {w}]\n",
             "cmp rdx, 2 * {w}\n",
             "cmova r8, rsi\n",
             "cmova rax, rdi\n",
@@ -255,6 +256,9 @@ macro_rules! pairs {
     };
 }
 
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`], on a CPU with AVX-512, which the entry's `available` asks.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn auto_avx512(dst: *mut u8, src: *const u8, len: usize) -> usize {
     naked_asm!(
@@ -345,6 +349,9 @@ unsafe extern "sysv64" fn auto_avx512(dst: *mut u8, src: *const u8, len: usize) 
     )
 }
 
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`], on a CPU with AVX2, which the entry's `available` asks.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn auto_avx2(dst: *mut u8, src: *const u8, len: usize) -> usize {
     naked_asm!(
@@ -371,6 +378,9 @@ unsafe extern "sysv64" fn auto_avx2(dst: *mut u8, src: *const u8, len: usize) ->
     )
 }
 
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`].
 #[unsafe(naked)]
 unsafe extern "sysv64" fn auto_sse2(dst: *mut u8, src: *const u8, len: usize) -> usize {
     naked_asm!(

@@ -152,6 +152,9 @@ macro_rules! sum_one {
     };
 }
 
+/// # Safety
+///
+/// As [`crate::checksum::SumRoutine::try_copy`], on a CPU with AVX-512 VNNI, which the entry's `available` asks.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn copy(dst: *mut u8, src: *const u8, len: usize) -> Raw {
     naked_asm!(
@@ -238,6 +241,9 @@ unsafe extern "sysv64" fn copy(dst: *mut u8, src: *const u8, len: usize) -> Raw 
     )
 }
 
+/// # Safety
+///
+/// As [`crate::checksum::SumRoutine::try_sum`], on a CPU with AVX-512 VNNI, which the entry's `available` asks.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn sum(src: *const u8, len: usize) -> Raw {
     naked_asm!(
