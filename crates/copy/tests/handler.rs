@@ -561,6 +561,13 @@ fn handles_are_shares_and_may_go_in_any_order() {
     });
 }
 
+fn set_errno(to: c_int) {
+    // SAFETY: it is this thread's own.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    unsafe { errno.write(to) };
+}
+
 /// `errno` belongs to what was interrupted.
 #[test]
 fn a_fault_leaves_errno_alone() {
@@ -568,10 +575,7 @@ fn a_fault_leaves_errno_alone() {
         let handler = Handler::install().unwrap();
         let _thread = handler.thread().unwrap();
         let page = page_before_hole();
-        // SAFETY: it is this thread's own.
-        let errno = unsafe { libc::__errno_location() };
-        // SAFETY: as above.
-        unsafe { errno.write(4242) };
+        set_errno(4242);
         faulting_copy(Routine::best(), page);
         assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(4242));
     });
@@ -624,6 +628,7 @@ fn a_signal_that_is_sent_in_the_middle_of_a_copy_is_no_fault() {
         let routine = ["rep-movsb", "ldrb", "lb"].into_iter().find_map(Routine::by_name).unwrap();
         // SAFETY: it gives the name of this thread.
         let myself = unsafe { libc::pthread_self() };
+        let process = libc::pid_t::try_from(std::process::id()).unwrap();
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -632,7 +637,7 @@ fn a_signal_that_is_sent_in_the_middle_of_a_copy_is_no_fault() {
                 for turn in 0..MOST {
                     if turn % 2 == 0 {
                         // SAFETY: it takes any process and any signal.
-                        unsafe { libc::kill(libc::getpid(), libc::SIGSEGV) };
+                        unsafe { libc::kill(process, libc::SIGSEGV) };
                     } else {
                         // SAFETY: the thread waits for this one.
                         unsafe { libc::pthread_kill(myself, libc::SIGSEGV) };
@@ -663,8 +668,7 @@ fn a_signal_that_is_sent_in_the_middle_of_a_copy_is_no_fault() {
 
 extern "C" fn spoils_errno(_signal: c_int) {
     CALLS.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: it is this thread's own.
-    unsafe { libc::__errno_location().write(99) };
+    set_errno(99);
 }
 
 #[test]
@@ -672,8 +676,7 @@ fn errno_is_kept_whatever_the_earlier_handler_does() {
     lives("errno_is_kept_whatever_the_earlier_handler_does", || {
         set_action(libc::SIGSEGV, &action(spoils_errno as *const () as usize, 0));
         let _handler = Handler::install().unwrap();
-        // SAFETY: it is this thread's own.
-        unsafe { libc::__errno_location().write(4242) };
+        set_errno(4242);
         // SAFETY: it takes any signal.
         unsafe { libc::raise(libc::SIGSEGV) };
         assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(4242));

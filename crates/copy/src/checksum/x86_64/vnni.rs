@@ -22,8 +22,6 @@
 //!
 //! [`PIECE`]: crate::checksum::routine::PIECE
 
-#![expect(clippy::too_many_lines, reason = "one instruction a line")]
-
 use core::arch::naked_asm;
 
 use super::{avx512, tail};
