@@ -140,15 +140,10 @@ impl Rival<'_> {
     fn time(self, cell: &Cell, memory: &(Buffer, Buffer), times: u32) -> f64 {
         let src = memory.0.0.wrapping_add(cell.from).cast_const();
         let dst = memory.1.0.wrapping_add(cell.to);
-        // Four to a turn, which begins a line of code, so that it matters little where the compiler puts the loop.
+        // Four to a turn, so that it matters little where the compiler puts the loop.
         macro_rules! repeat {
             ($copy:expr) => {
                 for _ in 0..times {
-                    // SAFETY: no instruction that does anything.
-                    #[cfg(target_arch = "x86_64")]
-                    unsafe {
-                        asm!(".p2align 6", options(nomem, nostack, preserves_flags));
-                    };
                     $copy(opaque!(dst), opaque!(src), opaque!(cell.len));
                     $copy(opaque!(dst), opaque!(src), opaque!(cell.len));
                     $copy(opaque!(dst), opaque!(src), opaque!(cell.len));
