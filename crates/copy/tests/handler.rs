@@ -1,7 +1,7 @@
 //! The handler among other handlers, masks, stacks and threads: each in a process of its own, because some of them die.
 
 use std::hint::black_box;
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Command, Output};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
@@ -27,13 +27,23 @@ fn child(name: &str, body: fn()) -> Output {
         body();
         std::process::exit(0);
     }
-    this_program()
-        .args(["--exact", name, "--nocapture", "--test-threads=1"])
-        .env(MARK, "1")
-        .env("RUST_BACKTRACE", "0")
-        .output()
-        .unwrap()
+    let mut command = this_program();
+    command.args(["--exact", name, "--nocapture", "--test-threads=1"]);
+    if name == SENT_TO_THE_PROCESS {
+        // What is sent to the process goes to whichever thread doesn't block it.
+        // SAFETY: it makes system calls only.
+        unsafe {
+            command.pre_exec(|| {
+                block(libc::SIGSEGV, libc::SIG_BLOCK);
+                Ok(())
+            })
+        };
+    }
+    command.env(MARK, "1").env("RUST_BACKTRACE", "0").output().unwrap()
 }
+
+/// The test whose child begins with SIGSEGV blocked in all of its threads.
+const SENT_TO_THE_PROCESS: &str = "a_signal_that_is_sent_in_the_middle_of_a_copy_is_no_fault";
 
 #[track_caller]
 fn lives(name: &str, body: fn()) {
@@ -603,6 +613,15 @@ extern "C" fn counts_what_was_sent(_: c_int, _: *mut libc::siginfo_t, context: *
     SENT.fetch_add(1, Ordering::Relaxed);
 }
 
+/// Says so when it goes, also where an assertion fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Waits for what another thread does, for a while.
 #[track_caller]
 fn until(what: &str, holds: impl Fn() -> bool) {
@@ -616,7 +635,8 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 /// `kill` and `pthread_kill` in the middle of a copy: it goes on, and whoever was there before is called.
 #[test]
 fn a_signal_that_is_sent_in_the_middle_of_a_copy_is_no_fault() {
-    lives("a_signal_that_is_sent_in_the_middle_of_a_copy_is_no_fault", || {
+    lives(SENT_TO_THE_PROCESS, || {
+        block(libc::SIGSEGV, libc::SIG_UNBLOCK);
         const LEN: usize = 256 << 10;
         /// Sent at most so often, until enough came midway.
         const MOST: u32 = 20_000;
@@ -632,7 +652,7 @@ fn a_signal_that_is_sent_in_the_middle_of_a_copy_is_no_fault() {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // What is sent to the process is to be the other thread's.
+                let _over = Over(&over);
                 block(libc::SIGSEGV, libc::SIG_BLOCK);
                 for turn in 0..MOST {
                     if turn % 2 == 0 {
@@ -647,7 +667,6 @@ fn a_signal_that_is_sent_in_the_middle_of_a_copy_is_no_fault() {
                         break;
                     }
                 }
-                over.store(true, Ordering::Relaxed);
             });
             let (source, mut copied) = (vec![7_u8; LEN], vec![0_u8; LEN]);
             while !over.load(Ordering::Relaxed) {
