@@ -636,10 +636,10 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 #[test]
 fn a_signal_that_is_sent_in_the_middle_of_a_copy_is_no_fault() {
     lives(SENT_TO_THE_PROCESS, || {
-        block(libc::SIGSEGV, libc::SIG_UNBLOCK);
         const LEN: usize = 256 << 10;
         /// Sent at most so often, until enough came midway.
         const MOST: u32 = 20_000;
+        block(libc::SIGSEGV, libc::SIG_UNBLOCK);
         let earlier = action(counts_what_was_sent as *const () as usize, libc::SA_SIGINFO | libc::SA_RESTART);
         set_action(libc::SIGSEGV, &earlier);
         let handler = Handler::install().unwrap();
