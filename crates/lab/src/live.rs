@@ -470,6 +470,7 @@ fn taken(spec: &RunSpec, outcomes: &[RunOutcome], idle: &[RunOutcome], stop: &St
         readings,
         doubts,
         effective: readings::in_force(outcomes),
+        activity: readings::activity(outcomes),
         intervals: slices.flat_map(intervals).collect(),
     }
 }
@@ -485,6 +486,7 @@ fn half(spec: &RunSpec, own: &EndReport, text: String) -> Taken {
         ending: Ending::Lost(text),
         doubts: Vec::new(),
         effective: json!(null),
+        activity: json!(null),
         intervals,
     }
 }

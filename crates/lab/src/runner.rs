@@ -320,6 +320,7 @@ impl<'a> Experiment<'a> {
             failure: None,
             at_s: began.since(self.started).as_secs_f64(),
             effective: Json::Null,
+            activity: Json::Null,
             readings: Vec::new(),
             intervals: Vec::new(),
             warnings: Vec::new(),
@@ -336,6 +337,7 @@ impl<'a> Experiment<'a> {
             run.readings = taken.readings;
             run.intervals = taken.intervals;
             run.effective = taken.effective;
+            run.activity = taken.activity;
             run.warnings = taken.doubts;
             match taken.ending {
                 Ending::Complete => {}

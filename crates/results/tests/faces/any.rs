@@ -217,6 +217,7 @@ fn run(numbers: Numbers) -> BoxedStrategy<Run> {
                     failure,
                     at_s,
                     effective,
+                    activity: Json::Null,
                     readings,
                     intervals,
                     warnings,

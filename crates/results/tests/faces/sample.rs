@@ -86,6 +86,7 @@ pub(crate) fn run(index: u32, cell: Cell, readings: Vec<Reading>) -> Run {
         failure: None,
         at_s: 12.4 * f64::from(index),
         effective: effective(),
+        activity: Json::Null,
         readings,
         intervals: Vec::new(),
         warnings: Vec::new(),
