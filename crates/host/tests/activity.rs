@@ -127,6 +127,25 @@ fn a_device_without_interrupts_has_none_and_not_zero_and_drops_say_in_which_queu
     assert_eq!(used.interrupts.and_then(|interrupts| interrupts.nic), None);
 }
 
+/// Where this host has a NIC with interrupts of its own; what the lines look like is tested with texts.
+#[test]
+fn the_lines_of_a_nic_of_this_host_are_its_own_and_sum_to_its_count() {
+    let mut found = 0;
+    for device in link::links().expect("links") {
+        let watch = Watch::new(&device);
+        let then = watch.read();
+        let used = watch.between(&then, &watch.read()).interrupts.expect("interrupts");
+        let sum: u64 = used.nic_lines.iter().map(|line| line.count).sum();
+        assert_eq!(used.nic.unwrap_or(0), sum, "{used:?}");
+        assert_eq!(used.nic.is_some(), !used.nic_lines.is_empty(), "{used:?}");
+        for line in &used.nic_lines {
+            found += 1;
+            println!("{}: {} {} queue {:?} ({})", device.name, line.line, line.text, line.queue, used.nic_by);
+        }
+    }
+    println!("{found} lines of NICs");
+}
+
 #[test]
 fn a_device_that_is_gone_is_absent_with_its_reason_and_the_host_is_still_counted() {
     let lab = lab(1500);

@@ -25,12 +25,21 @@ const LEAST: Duration = Duration::from_millis(50);
 /// The look at a host before one run.
 #[derive(Debug, Default)]
 pub(crate) struct Background {
+    /// Why a look would not be at the others.
+    hidden: Option<&'static str>,
     /// When the run starts, until its flows have been told, and the host's CPUs as that was set.
     waiting: Option<(MonoNanos, haul_host::Result<HostCpu>)>,
     found: Option<Result<CpuUse, String>>,
 }
 
 impl Background {
+    /// Of a run whose threads poll from the moment they are made (`spin`) nothing can be told: they are busy while it waits.
+    pub(crate) fn new(spin: bool) -> Self {
+        let hidden = spin
+            .then_some("threads that spin are busy while the run waits, so what others do cannot be told");
+        Self { hidden, ..Self::default() }
+    }
+
     /// The run starts at `at`, and waits until then.
     pub(crate) fn begin(&mut self, at: MonoNanos) {
         self.waiting = Some((at, HostCpu::read()));
@@ -47,7 +56,8 @@ impl Background {
         let near = |waiting: &mut (MonoNanos, _)| clock::now().after(LEAD) >= waiting.0;
         let (at, then) = self.waiting.take_if(near)?;
         let used = then.and_then(|then| Ok(HostCpu::read()?.since(&then))).map_err(|error| error.to_string());
-        self.found = Some(used.and_then(|used| sound(used, clock::now().since(at))));
+        let told = |used| self.hidden.map_or(Ok(used), |why| Err(why.to_owned()));
+        self.found = Some(used.and_then(told).and_then(|used| sound(used, clock::now().since(at))));
         Some(at)
     }
 
@@ -107,5 +117,9 @@ mod tests {
         off.cancel();
         assert_eq!(off.end(), None);
         assert!(off.found().expect_err("off").contains("never started"));
+        let mut hidden = Background::new(true);
+        hidden.begin(clock::now());
+        assert!(hidden.end().is_some());
+        assert!(hidden.found().expect_err("hidden").contains("spin"));
     }
 }

@@ -486,13 +486,14 @@ impl Ends<'_> {
         if let Some(name) = self.spec.bind_device.as_deref().filter(|_| self.client) {
             return link::link_by_name(name).map_err(|error| error.to_string());
         }
-        let facts = flows
-            .sockets
-            .first()
-            .map(|socket| SocketFacts::read(socket.as_fd(), &self.spec.sockets(self.client)));
-        let peer = match facts {
-            Some(facts) => Some(facts.map_err(|error| error.to_string())?.peer.ip()),
-            None => flows.peers.iter().flatten().next().map(std::net::SocketAddr::ip),
+        // A flow that makes its own connections has none yet.
+        let named = flows.peers.iter().flatten().next().map(std::net::SocketAddr::ip);
+        let peer = match (named, flows.sockets.first()) {
+            (None, Some(socket)) => {
+                let facts = SocketFacts::read(socket.as_fd(), &self.spec.sockets(self.client));
+                Some(facts.map_err(|error| error.to_string())?.peer.ip())
+            }
+            (named, _) => named,
         };
         let peer = peer.ok_or("the other end's address is not known")?.to_canonical();
         let route = link::route_to(peer).and_then(|route| link::link_by_index(route.oif));

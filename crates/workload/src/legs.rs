@@ -59,7 +59,8 @@ impl Legs {
         let ends = legs.iter().zip(flows).enumerate();
         let ends =
             ends.map(|(number, (leg, flows))| End::prepare(leg, client, flows, host.clone(), number == 0));
-        Ok(Self { ends: ends.collect::<Result<_>>()?, background: Box::default() })
+        let background = Background::new(legs.iter().any(|leg| leg.spin));
+        Ok(Self { ends: ends.collect::<Result<_>>()?, background: Box::new(background) })
     }
 
     /// Lets the flows go at `at`, after a look at what the host does without them.

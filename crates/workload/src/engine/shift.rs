@@ -95,6 +95,9 @@ impl<W: Work> Shift<W> {
         let report = Report { ends, bell };
         // Who follows does not wait for the start: whoever leads must find it in its call.
         if W::LEADS && !gate.pass() {
+            // Called off before it began: its flows are over all the same.
+            let at = clock::now();
+            flows.iter().for_each(|flow| report.ended(flow.index, at, Ok(())));
             return;
         }
         let now = clock::now();

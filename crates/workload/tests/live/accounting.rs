@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use haul_stats::{BitRate, DoubtId, Metric, Scope};
-use haul_workload::{EndReport, RunOutcome, RunSpec, readings};
+use haul_host::signal::{Signal, Stop};
+use haul_stats::{BitRate, ByteCount, DoubtId, Metric, Scope};
+use haul_workload::{Direction, EndReport, RunOutcome, RunSpec, Transport, Workload, readings};
 
 use crate::serving::{Serving, quick, run, value};
 
@@ -90,6 +91,40 @@ fn what_the_host_did_is_told_once_for_one_kernel_and_one_device_and_by_direction
 }
 
 #[test]
+fn every_workload_is_watched_at_both_ends_and_one_leg_tells_it() {
+    let server = Serving::new(1);
+    let mut session = server.session();
+    let small =
+        RunSpec { request: ByteCount(1), response: ByteCount(1), nodelay: true, window: WINDOW, ..quick() };
+    let (udp, rr) = (Transport::Udp, Workload::Rr);
+    for spec in [
+        RunSpec { window: WINDOW, ..quick() },
+        RunSpec { transport: udp, cc: None, message: ByteCount(1000), window: WINDOW, ..quick() },
+        RunSpec { workload: rr, ..small.clone() },
+        RunSpec { workload: rr, transport: udp, cc: None, nodelay: false, ..small.clone() },
+        RunSpec { workload: Workload::Crr, ..small.clone() },
+        RunSpec { direction: Direction::Both, window: WINDOW, ..quick() },
+    ] {
+        let stop = Stop::never().expect("stop");
+        let outcomes = session.run(&spec, &stop, &mut |_, _| {}).expect("run");
+        for (leg, outcome) in outcomes.iter().enumerate() {
+            for end in [&outcome.client, &outcome.server] {
+                let (seen, why) = (end.activity.window.as_ref(), &end.activity.window_reason);
+                assert_eq!(seen.is_some(), leg == 0, "{:?} {:?}: {why:?}", spec.workload, spec.transport);
+                let Some(seen) = seen else { continue };
+                assert_eq!(seen.net.device, "lo", "{:?}", spec.workload);
+                assert!(seen.net.link.rx_packets > Some(0), "{seen:?}");
+                assert!(seen.interrupts.as_ref().is_some_and(|it| it.total > 0), "{:?}", seen.absent);
+            }
+        }
+        let (all, _) = readings::whole(&spec, &outcomes, None);
+        let told = all.iter().filter(|it| it.metric == Metric::Interrupts && it.value.is_some());
+        assert_eq!(told.count(), 1, "{:?} {:?}", spec.workload, spec.direction);
+    }
+    session.close().expect("close");
+}
+
+#[test]
 fn the_background_is_looked_at_before_the_flows_start_and_is_doubted_where_it_is_much() {
     let server = Serving::new(1);
     let mut session = server.session();
@@ -125,5 +160,31 @@ fn the_background_is_looked_at_before_the_flows_start_and_is_doubted_where_it_is
     let less = |net: haul_stats::Value| net.as_f64() < plain.value.expect("demand").as_f64();
     assert!(net.value.map_or_else(|| net.reason.is_some(), less), "{plain:?} {net:?}");
     assert!(net.source.contains("less the background"), "{net:?}");
+    session.close().expect("close");
+}
+
+#[test]
+fn a_stop_while_the_run_waits_to_start_ends_it_at_once_at_both_ends() {
+    let server = Serving::new(1);
+    let mut session = server.session();
+    let stop = Stop::never().expect("stop");
+    let other = stop.clone();
+    let killer = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(100));
+        other.request(Signal::Int);
+    });
+    let start = std::time::Instant::now();
+    let outcome = session.run(&RunSpec { window: Duration::from_secs(20), ..quick() }, &stop, &mut |_, _| {});
+    killer.join().expect("killer");
+    assert!(start.elapsed() < Duration::from_secs(5), "took {:?}", start.elapsed());
+    // On a machine that was slow to connect the stop came before the flows were there.
+    if let Ok(outcomes) = outcome {
+        for end in [&outcomes[0].client, &outcomes[0].server] {
+            assert!(end.interrupted && end.window() < Duration::from_secs(3), "{end:?}");
+        }
+    }
+    // The session goes on, or is known to be out of step: a run after it is as any other.
+    assert!(session.in_step());
+    run(&mut session, &quick());
     session.close().expect("close");
 }
