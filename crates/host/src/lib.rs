@@ -1,8 +1,8 @@
 //! The only crate of haul that touches this Linux host.
 //!
 //! What is here: sockets and their kernel facts ([`socket`]), clocks and threads ([`clock`], [`thread`]), hardware
-//! counters ([`counters`]), memory by the kind of its pages ([`memory`]), caches and the CPU's model ([`processor`]), the code of
-//! this program ([`program`]), network
+//! counters ([`counters`]), whether something imitates the CPU ([`emulation`]), memory by the kind of its pages ([`memory`]), caches and the CPU's model ([`processor`]), the code of
+//! this program ([`program`]), regular files ([`regular`]), network
 //! namespaces and links made through netlink ([`netns`], [`link`], [`veth_lab`]), what the host says about itself
 //! ([`probe`]), the features of a NIC ([`ethtool`]), and the settings haul can change and puts back ([`settings`],
 //! [`journal`]). Callers get safe functions with one error type,
@@ -17,6 +17,7 @@ pub mod cached;
 pub mod channel;
 pub mod clock;
 pub mod counters;
+pub mod emulation;
 pub mod error;
 pub mod ethtool;
 pub mod journal;
@@ -28,6 +29,7 @@ pub mod privilege;
 pub mod probe;
 pub mod processor;
 pub mod program;
+pub mod regular;
 pub mod settings;
 pub mod signal;
 pub mod socket;

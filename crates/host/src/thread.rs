@@ -25,6 +25,14 @@ impl fmt::Display for Tid {
     }
 }
 
+impl FromStr for Tid {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
 /// The calling thread.
 #[must_use]
 pub fn current_tid() -> Tid {

@@ -7,6 +7,7 @@
 
 pub mod difference;
 mod error;
+pub mod figures;
 pub mod json;
 pub mod record;
 pub mod text;

@@ -164,7 +164,7 @@ mod tests {
         let length = guarded.length;
         // SAFETY: the kernel cannot write past the page that nobody may touch, which is what is tested here.
         let read = unsafe { libc::read(zeros.as_raw_fd(), guarded.start.as_ptr().cast(), length + 64) };
-        assert!(read == length as isize || read < 0, "{read}");
+        assert!(read == length.cast_signed() || read < 0, "{read}");
         assert!(guarded.bytes().len() == length);
         let socket = std::net::UdpSocket::bind("0.0.0.0:0").expect("a socket");
         for name in ["lo", "no-such-device", "a-name-that-is-far-too-long"] {

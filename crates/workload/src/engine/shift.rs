@@ -97,7 +97,9 @@ impl<W: Work> Shift<W> {
         if W::LEADS && !gate.pass() {
             // Called off before it began: its flows are over all the same.
             let at = clock::now();
-            flows.iter().for_each(|flow| report.ended(flow.index, at, Ok(())));
+            for flow in &flows {
+                report.ended(flow.index, at, Ok(()));
+            }
             return;
         }
         let now = clock::now();
