@@ -368,10 +368,33 @@ pub(crate) enum WorkloadKind {
     Crr,
 }
 
+const ENV: &str = "\
+What is shown decides results while nobody looks: kernel, boot, command
+line, CPU, microcode, mitigations, governor and clock source; the NIC's
+driver, firmware, features, coalescing, rings, queues, MTU and where its
+interrupts go; sysctls, control groups and huge pages. A fact that cannot
+be read is there with the reason. Nothing is changed, and no other program
+is run.
+
+Examples:
+  haul env                                 this host, by its default route
+  haul env HOST                            both ends of the path to HOST
+  haul env --format json > before.json     keep it
+  haul env --diff before.json after.json   what changed in between
+  haul env --diff mon.json tue.json        why two measurements differ: any
+                                           document of haul will do
+
+Exit codes of --diff, as of diff(1): 0 nothing differs, 1 something does,
+2 a file could not be read.";
+
 #[derive(Args, Debug)]
+#[command(after_help = ENV)]
 pub(crate) struct Env {
-    /// The other end, to show it too
+    /// The other end, to show it too: HOST[:PORT], [v6]:PORT, loopback or lab
     pub(crate) target: Option<String>,
+    /// Compare two files instead: any JSON documents of haul, of 'haul env' or of a measurement; '-' is standard input
+    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["target", "open", "key", "key_file"])]
+    pub(crate) diff: Option<Vec<PathBuf>>,
     #[command(flatten)]
     pub(crate) trust: ClientTrust,
     #[command(flatten)]

@@ -13,6 +13,7 @@ mod file;
 mod mapped;
 mod memory;
 mod net;
+mod nic;
 mod notice;
 mod ns;
 mod perf;
@@ -32,6 +33,7 @@ pub(crate) use net::{
     EpollEvent, buffer_locks, driver_info, epoll_change, epoll_create, epoll_wait, int_option, memory_info,
     recv, send, set_option, set_option_bytes, tcp_info,
 };
+pub(crate) use nic::{counter_names, counter_values};
 pub(crate) use notice::{next_error, wait_for};
 pub(crate) use ns::{
     NamespaceKind, effective_ids, enter, keep_without, leave, netns_cookie, open_files, set_open_files,

@@ -85,6 +85,9 @@ pub struct ThreadTime {
     pub user: Duration,
     /// In the kernel, likewise.
     pub system: Duration,
+    /// Ready to run and waiting for a CPU, exact; `None` where the kernel does not tell (`CONFIG_SCHED_INFO`).
+    #[serde(default)]
+    pub waited: Option<Duration>,
 }
 
 impl ThreadTime {
@@ -95,6 +98,7 @@ impl ThreadTime {
             total: self.total.saturating_sub(earlier.total),
             user: self.user.saturating_sub(earlier.user),
             system: self.system.saturating_sub(earlier.system),
+            waited: self.waited.zip(earlier.waited).map(|(now, then)| now.saturating_sub(then)),
         }
     }
 }
@@ -110,7 +114,16 @@ pub fn cpu_time(thread: Tid) -> Result<ThreadTime> {
         object: path.clone(),
         what: format!("no utime and stime in '{}'", text.trim()),
     })?;
-    Ok(ThreadTime { total, user: user_hz(user), system: user_hz(system) })
+    // The kernel may be built without it.
+    let waited = fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok();
+    let waited = waited.and_then(|text| waited_of(&text));
+    Ok(ThreadTime { total, user: user_hz(user), system: user_hz(system), waited })
+}
+
+/// The second number of `schedstat` (Documentation/scheduler/sched-stats.rst): nanoseconds in a queue of the scheduler.
+fn waited_of(text: &str) -> Option<Duration> {
+    let numbers: Option<Vec<u64>> = text.split_ascii_whitespace().map(|word| word.parse().ok()).collect();
+    numbers.filter(|numbers| numbers.len() == 3)?.get(1).copied().map(Duration::from_nanos)
 }
 
 /// All the CPU time of a living thread of this process, without its split: one system call.

@@ -29,8 +29,9 @@ pub const MAX_RUNS: usize = 100_000;
 /// The most runs of one cell and arm. Deciding takes memory by the square of the pairs: 100 MB for so many.
 pub const MAX_REPEATS: u32 = 5_000;
 
-/// What a run takes besides its warm-up and window before any has been seen: connecting, fingerprints, collecting.
-const OVERHEAD: Duration = Duration::from_millis(150);
+/// What a run takes besides its warm-up and window before any has been seen: connecting, looking at what the hosts do without
+/// it, fingerprints, collecting.
+const OVERHEAD: Duration = Duration::from_millis(350);
 
 /// One swept option.
 #[derive(Debug, Clone, PartialEq, Eq)]

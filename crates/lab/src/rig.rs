@@ -45,6 +45,8 @@ pub struct Taken {
     pub doubts: Vec<Doubt>,
     /// Options in force, by end.
     pub effective: Json,
+    /// What the hosts did beside, by end.
+    pub activity: Json,
     /// Slices of the window, where asked for.
     pub intervals: Vec<Interval>,
     /// Events counted in the window, where asked for.

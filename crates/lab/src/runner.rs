@@ -336,6 +336,7 @@ impl<'a> Experiment<'a> {
             failure: None,
             at_s: began.since(self.started).as_secs_f64(),
             effective: Json::Null,
+            activity: Json::Null,
             readings: Vec::new(),
             intervals: Vec::new(),
             counts: Vec::new(),
@@ -356,6 +357,7 @@ impl<'a> Experiment<'a> {
             run.counts = taken.counts;
             run.profiles = taken.profiles;
             run.effective = taken.effective;
+            run.activity = taken.activity;
             run.warnings = taken.doubts;
             match taken.ending {
                 Ending::Complete => {}

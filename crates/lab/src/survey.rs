@@ -587,6 +587,7 @@ impl Course<'_> {
             at_s: bench.now().since(self.started).as_secs_f64(),
             // What was in force is in force for all of them.
             effective: Json::Null,
+            activity: Json::Null,
             readings: Vec::new(),
             intervals: Vec::new(),
             counts: Vec::new(),

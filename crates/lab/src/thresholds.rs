@@ -397,6 +397,7 @@ mod tests {
             failure: None,
             at_s: 0.0,
             effective: Json::Null,
+            activity: Json::Null,
             readings: vec![Reading::real(Metric::CopyRate, Scope::Run, rate, "test")],
             intervals: Vec::new(),
             counts: Vec::new(),

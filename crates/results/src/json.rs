@@ -59,6 +59,23 @@ pub fn parse(text: &str) -> Result<Document, ResultsError> {
     serde_json::from_str(text).map_err(|source| ResultsError::Shape { schema: found, source })
 }
 
+/// Reads a document from a file that holds it alone, or behind a line for each event (`--format jsonl`).
+pub fn parse_any(text: &str) -> Result<Document, ResultsError> {
+    #[derive(serde::Deserialize)]
+    struct Last {
+        document: Box<serde_json::value::RawValue>,
+    }
+    let alone = parse(text);
+    if !matches!(alone, Err(ResultsError::Syntax(_))) {
+        return alone;
+    }
+    let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    match serde_json::from_str::<Last>(last) {
+        Ok(last) => parse(last.document.get()),
+        Err(_) => alone,
+    }
+}
+
 /// The document with every reading and interval finite or absent.
 fn finite(document: &Document) -> Cow<'_, Document> {
     let sound = |reading: &Reading| !matches!(reading.value, Some(Value::Real(value)) if !value.is_finite());

@@ -2,9 +2,10 @@
 //!
 //! A [`Document`] is what every measuring command ends in, whatever happened: complete, interrupted
 //! or failed. [`json`] writes it as one valid document; [`text`] lays it out for people. Nothing here measures,
-//! opens a socket or knows a workload's options beyond their names.
+//! opens a socket or knows a workload's options beyond their names. [`difference`] compares where two of them ran.
 #![forbid(unsafe_code)]
 
+pub mod difference;
 mod error;
 pub mod figures;
 pub mod flame;

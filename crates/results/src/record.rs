@@ -158,6 +158,10 @@ pub struct Run {
     pub at_s: f64,
     /// Options in force at both ends.
     pub effective: Json,
+    /// What interrupts, queues, protocols and NICs did in the window, by end: everything the readings are made of, by the
+    /// kernel's names.
+    #[serde(default, skip_serializing_if = "Json::is_null")]
+    pub activity: Json,
     /// The numbers.
     pub readings: Vec<Reading>,
     /// Slices of the window, where asked for.

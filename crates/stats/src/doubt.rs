@@ -47,6 +47,14 @@ doubts! {
     Overlap = "overlap", "lengthen --time: on a busy machine an end may be woken late for the edges of a short window";
     /// Others kept the host busy.
     OtherLoad = "other_load", "other programs ran on this host: its CPU figures and its throughput are not this test's alone; repeat when it is quiet";
+    /// The host was busy before the flows started.
+    BackgroundLoad = "background_load", "other programs were busy before the flows started and are in the host's CPU figures: service_demand_net has what they used taken off; repeat when the host is quiet";
+    /// A control group was held back.
+    Throttled = "throttled", "a control group's CPU quota stopped this end's threads for a while: raise its cpu.max, or measure outside of the group";
+    /// A control group's quota is all that was used.
+    CpuQuota = "cpu_quota", "the control group's CPU quota sets this number, not the path: raise its cpu.max, or measure outside of the group";
+    /// A host dropped packets.
+    PacketsDropped = "packets_dropped", "softnet_dropped, device_drops and qdisc_drops say in which queue: enlarge that one (net.core.netdev_max_backlog, the rings, the qdisc), or send slower";
     /// The send loop itself limits.
     ToolLimited = "tool_limited", "the tool, not the path, sets this number: use larger messages or more flows";
     /// The sum of threads saturates.

@@ -207,6 +207,76 @@ metrics! {
     ServiceDemandTransaction = "service_demand_transaction", "us/transaction", Lower,
         "CPU time per transaction completed in the window. Whose time, and from which source, is as with service_demand, \
          the client and the server being the ends.";
+    /// CPU time per KiB moved, without what the host did anyway.
+    ServiceDemandNet = "service_demand_net", "us/KiB", Lower,
+        "service_demand with the background taken off: what the CPUs of the host were busy with before the flows started \
+         (cpu_background), as if it had gone on at that rate through the window. Beside service_demand, never in its place.";
+    /// CPU time per transaction, without what the host did anyway.
+    ServiceDemandNetTransaction = "service_demand_net_transaction", "us/transaction", Lower,
+        "service_demand_transaction with the background taken off, as service_demand_net has it.";
+    /// What the host was busy with before the flows started.
+    CpuBackground = "cpu_background", "%", Neither,
+        "Share of all the CPUs of the host that was busy in the fifth of a second before the flows started, when everything was \
+         set up and waited: other programs, and what a system does by itself.";
+    /// CPU time of a control group that is the process's own.
+    CgroupCpu = "cgroup_cpu", "s", Neither,
+        "CPU time in the window of the control group this end runs in, where nothing else runs in it: of all threads of the \
+         process, those that move nothing as well.";
+    /// Time the workload's threads waited for a CPU.
+    ThreadWait = "thread_wait", "s", Lower,
+        "Time in the window for which the workload's own threads at this end were ready to run and waited for a CPU, all \
+         threads together.";
+    /// Interrupts of the host.
+    Interrupts = "interrupts", "interrupts", Lower,
+        "Interrupts of all CPUs of the host in the window, from /proc/interrupts: of devices, of timers, and those that CPUs \
+         send each other. At scope shared_host both ends run on one kernel and the figure covers both.";
+    /// Interrupts of the host in a second.
+    InterruptsPerSecond = "interrupts_per_second", "1/s", Lower, "interrupts, divided by the time between the two readings.";
+    /// Interrupts of the host for each gigabyte moved.
+    InterruptsPerGb = "interrupts_per_gb", "1/GB", Lower, "interrupts for each 10^9 bytes of payload received in the window.";
+    /// Interrupts of the host for each transaction.
+    InterruptsPerTransaction = "interrupts_per_transaction", "1/transaction", Lower,
+        "interrupts for each transaction completed in the window.";
+    /// Interrupts of the NIC.
+    InterruptsNic = "interrupts_nic", "interrupts", Lower,
+        "Interrupts in the window of the device the flows go through, all its queues and CPUs together. Absent where the device \
+         has no line in /proc/interrupts, as veth and loopback have none.";
+    /// Interrupts of the NIC in a second.
+    InterruptsNicPerSecond = "interrupts_nic_per_second", "1/s", Lower,
+        "interrupts_nic, divided by the time between the two readings.";
+    /// Interrupts of the NIC for each gigabyte moved.
+    InterruptsNicPerGb = "interrupts_nic_per_gb", "1/GB", Lower,
+        "interrupts_nic for each 10^9 bytes of payload received in the window.";
+    /// Packets the NIC moved for each interrupt.
+    PacketsPerInterrupt = "packets_per_interrupt", "packets/interrupt", Neither,
+        "Packets the device received and sent in the window, by its own count, for each of its interrupts: more where \
+         interrupts are suppressed or NAPI polls.";
+    /// Runs of the receiving soft interrupt.
+    SoftirqsNetRx = "softirqs_net_rx", "softirqs", Lower,
+        "How often the soft interrupt NET_RX ran in the window, on all CPUs of the host. Threaded NAPI does its work in \
+         threads instead.";
+    /// Runs of the sending soft interrupt.
+    SoftirqsNetTx = "softirqs_net_tx", "softirqs", Lower,
+        "How often the soft interrupt NET_TX ran in the window, on all CPUs of the host.";
+    /// Packets dropped before a protocol saw them.
+    SoftnetDropped = "softnet_dropped", "packets", Lower,
+        "Packets that found a CPU's queue of received packets full (net.core.netdev_max_backlog) in the window, of all devices \
+         and network namespaces of the host.";
+    /// How often a CPU left packets lying.
+    SoftnetSqueezed = "softnet_squeezed", "times", Lower,
+        "How often in the window NET_RX stopped with packets left, because its budget (net.core.netdev_budget) or its time was \
+         up, on all CPUs of the host.";
+    /// Packets of the device in a second.
+    DevicePacketsPerSecond = "device_packets_per_second", "1/s", Neither,
+        "Packets the device received and sent, by its own count, divided by the time between the two readings. What TSO or \
+         GRO keeps together counts once where the device sees it so.";
+    /// Packets the device dropped.
+    DeviceDrops = "device_drops", "packets", Lower,
+        "Packets the device dropped in the window, received and to be sent: rx_dropped, rx_missed_errors and tx_dropped. \
+         Packets of a protocol that nobody here speaks are among the first.";
+    /// Packets a queueing discipline dropped.
+    QdiscDrops = "qdisc_drops", "packets", Lower,
+        "Packets the queueing disciplines of the device dropped in the window.";
     /// Segments sent again.
     Retransmits = "retransmits", "segments", Lower, "TCP segments the sender's flows sent again in the window.";
     /// Bytes over all of the run.

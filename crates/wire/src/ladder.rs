@@ -24,6 +24,7 @@
 //!    | (stop) ──────────────────────────────────> |
 //!    | collect ─────────────────────────────────> |           collecting                 10 s
 //!    | <───────────────────────────────── report  |           idle
+//!    | (outcome) ───────────────────────────────> |           idle
 //!    |                                            |
 //!    | close ───────────────────────────────────> |           closing                    15 s
 //!    | <───────────────────────────────── closed  |           ended
@@ -329,7 +330,8 @@ impl Ladder {
                 (Opening, Message::Open { .. }) => Some(Admitting),
                 (Admitting, Message::Opened { .. })
                 | (Configuring, Message::SettingsApplied { .. })
-                | (Fingerprinting, Message::FingerprintIs { .. }) => Some(Idle),
+                | (Fingerprinting, Message::FingerprintIs { .. })
+                | (Idle, Message::Outcome { .. }) => Some(Idle),
                 (Idle, Message::Settings { .. } | Message::RestoreSettings) => Some(Configuring),
                 (Idle, Message::Fingerprint { .. }) => Some(Fingerprinting),
                 (Preparing, Message::Prepared { .. }) if this_run => Some(Gathering),

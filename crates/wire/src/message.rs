@@ -219,6 +219,11 @@ messages! {
         /// The run.
         run: RunId,
     };
+    /// Tells the server of a run that is over what the client saw of it, so that its log has both halves.
+    Client "outcome" Outcome {
+        /// The client's half, in short.
+        body: Body,
+    };
     /// Takes leave; the server puts its settings back before it answers.
     Client "close" Close;
     /// Lets the client in.
@@ -385,6 +390,7 @@ mod tests {
             (Message::Start { run, at_ns: 5 }, r#"{"kind":"start","run":7,"at_ns":5}"#),
             (Message::Stop { run }, r#"{"kind":"stop","run":7}"#),
             (Message::Collect { run }, r#"{"kind":"collect","run":7}"#),
+            (Message::Outcome { body: body() }, r#"{"kind":"outcome","body":{"a":[1,2.5,null]}}"#),
             (Message::Close, r#"{"kind":"close"}"#),
             (
                 Message::Opened {

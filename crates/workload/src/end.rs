@@ -4,8 +4,9 @@
 //! control connection, the workers' bell and [`End::wake_at`], and calls [`End::tick`]: one thread per end watches the
 //! clock, the peer and the counters, and the workers share nothing with it but their counters and a flag.
 //!
-//! At each edge the counters are read first, with the clock beside them, and the CPU figures directly after, in the
-//! same order at both edges, so that what the reading itself costs falls outside or cancels.
+//! At each edge the counters are read first, with the clock beside them, the CPU figures directly after, and what else
+//! the host counted ([`Watch`]) last, in the same order at both edges: so all three windows are equally long, the CPU's
+//! begins and ends with the counters', and of what the reading itself costs only that of the opening edge is in it.
 
 use std::fmt;
 use std::io;
@@ -14,6 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haul_host::clock;
+use haul_host::link::{self, Link};
+use haul_host::probe::activity::{Activity, Watch};
 use haul_host::probe::cpu::HostCpu;
 use haul_host::socket::{self, Requested, SocketFacts, TcpFacts};
 use haul_host::thread::{self, CpuList, ThreadTime};
@@ -22,10 +25,12 @@ use haul_stats::MonoNanos;
 use crate::engine::{Crew, Engine, Manner};
 use crate::error::Result;
 use crate::legs::Flows;
-use crate::observe::Watch;
+use crate::observe::Inside;
 use crate::pace::Bucket;
 use crate::recorder::{Beside, Recorder};
-use crate::report::{Detail, EndReport, FlowReport, HostId, IntervalReport, Role, ThreadReport};
+use crate::report::{
+    Detail, EndReport, FlowReport, HostActivity, HostId, IntervalReport, Role, ThreadReport,
+};
 use crate::spec::{Placement, RunSpec, Transport, Workload};
 use crate::{connect, datagram, exchange, stream};
 
@@ -53,6 +58,7 @@ struct Edge {
     host: haul_host::Result<HostCpu>,
     threads: Vec<haul_host::Result<ThreadTime>>,
     retransmits: Vec<Option<u64>>,
+    activity: Option<Activity>,
 }
 
 /// What a workload keeps beside the engine's counters, read by the thread that watches the clock. Each mark is a snapshot
@@ -117,6 +123,8 @@ pub(crate) struct End {
     tcp: Vec<Option<TcpFacts>>,
     sockets: Vec<Option<SocketFacts>>,
     units: Vec<u64>,
+    /// What of the host is watched beside; why nothing is, where nothing is.
+    watch: std::result::Result<Watch, String>,
     /// Whether the run is over when so much has been moved, and not at a time.
     by_amount: bool,
     /// Whether an end of the peer's cannot be seen in the socket itself.
@@ -128,14 +136,26 @@ pub(crate) struct End {
     interrupted: bool,
     ceiling: Option<f64>,
     /// What is looked at beside the workers, where anything is.
-    watch: Option<Watch>,
+    inside: Option<Inside>,
 }
 
 impl End {
     /// Starts this end's workers, and leaves them at the gate.
-    pub(crate) fn prepare(spec: &RunSpec, client: bool, flows: Flows, host: HostId) -> Result<Self> {
+    /// What else the host does is watched by one leg of a run.
+    pub(crate) fn prepare(
+        spec: &RunSpec,
+        client: bool,
+        flows: Flows,
+        host: HostId,
+        watched: bool,
+    ) -> Result<Self> {
         let role = Role::of(spec, client);
         let end = Ends { spec, client, role };
+        let watch = if watched {
+            end.device(&flows).map(|device| Watch::new(&device))
+        } else {
+            Err("another leg of the run tells it".to_owned())
+        };
         let Workers { engine, ledger, ceiling } = match (spec.workload, spec.transport) {
             (Workload::Stream, Transport::Tcp) => stream::workers(end, flows)?,
             (Workload::Stream, Transport::Udp) => datagram::workers(end, flows)?,
@@ -143,7 +163,7 @@ impl End {
             (Workload::Crr, _) => connect::workers(end, flows)?,
         };
         let flows = engine.sockets().len();
-        let watch = Watch::prepare(spec, client, engine.workers().map(|worker| worker.tid));
+        let inside = Inside::prepare(spec, client, engine.workers().map(|worker| worker.tid));
         Ok(Self {
             host,
             requested: spec.sockets(client),
@@ -161,6 +181,7 @@ impl End {
             tcp: vec![None; flows],
             sockets: vec![None; flows],
             units: Vec::with_capacity(flows),
+            watch,
             by_amount: spec.bytes.is_some(),
             needs_quiet: !role.leads()
                 && (spec.transport == Transport::Udp || spec.workload == Workload::Crr),
@@ -170,7 +191,7 @@ impl End {
             drained: false,
             interrupted: false,
             ceiling,
-            watch,
+            inside,
         })
     }
 
@@ -186,7 +207,7 @@ impl End {
             // The window opens with the first byte, which none of our threads may be awake in time to see.
             self.ledger.open();
             self.opening = Some(self.edge(self.retransmits()));
-            self.watch.iter_mut().for_each(Watch::open);
+            self.inside.iter_mut().for_each(Inside::open);
             self.recorder = Some(Recorder::from_the_start(at, self.window, self.interval, flows));
         } else {
             let recorder = Recorder::new(at, self.warmup, self.window, self.interval, flows, self.datagram);
@@ -263,12 +284,12 @@ impl End {
             if seen.opened {
                 self.ledger.open();
                 self.opening = Some(self.edge(again.clone().unwrap_or_else(|| self.retransmits())));
-                self.watch.iter_mut().for_each(Watch::open);
+                self.inside.iter_mut().for_each(Inside::open);
             }
             if seen.closed {
                 self.ledger.close();
                 self.closing = Some(self.edge(again.unwrap_or_else(|| self.retransmits())));
-                self.watch.iter_mut().for_each(Watch::close);
+                self.inside.iter_mut().for_each(Inside::close);
                 self.note_sockets();
                 self.stop_at = Some(now.after(if cut { Duration::ZERO } else { overrun(self.window) }));
                 self.drain_until = Some(now.after(DRAIN_LIMIT));
@@ -307,7 +328,8 @@ impl End {
 
     fn edge(&self, retransmits: Vec<Option<u64>>) -> Edge {
         let threads = self.engine.workers().map(|worker| thread::cpu_time(worker.tid)).collect();
-        Edge { host: HostCpu::read(), threads, retransmits }
+        let host = HostCpu::read();
+        Edge { host, threads, retransmits, activity: self.watch.as_ref().ok().map(Watch::read) }
     }
 
     fn retransmits(&self) -> Vec<Option<u64>> {
@@ -382,7 +404,7 @@ impl End {
             _ => (None, Some("the window never opened".to_owned())),
         };
         let (threads, detail) = (self.threads(), self.ledger.detail());
-        let observed = self.watch.take().map(Watch::report).map(Box::new);
+        let observed = self.inside.take().map(Inside::report).map(Box::new);
         EndReport {
             host: self.host.clone(),
             role: self.role,
@@ -392,6 +414,7 @@ impl End {
             intervals: recorder.into_intervals(),
             cpu,
             cpu_reason,
+            activity: Box::new(self.activity()),
             threads,
             drained: self.drained,
             interrupted: self.interrupted,
@@ -399,6 +422,20 @@ impl End {
             detail,
             ceiling: self.ceiling,
             observed,
+        }
+    }
+
+    fn activity(&self) -> HostActivity {
+        let at = |edge: &Option<Edge>| edge.as_ref().and_then(|edge| edge.activity.clone());
+        let window = match (&self.watch, at(&self.opening), at(&self.closing)) {
+            (Ok(watch), Some(then), Some(now)) => Ok(watch.between(&then, &now)),
+            (Err(reason), _, _) => Err(reason.clone()),
+            _ => Err("the window never opened".to_owned()),
+        };
+        HostActivity {
+            window_reason: window.as_ref().err().cloned(),
+            window: window.ok(),
+            ..HostActivity::default()
         }
     }
 
@@ -455,6 +492,25 @@ pub(crate) struct Ends<'a> {
 }
 
 impl Ends<'_> {
+    /// The device the flows go through: the one they are bound to, or that of the route to the other end.
+    fn device(self, flows: &Flows) -> std::result::Result<Link, String> {
+        if let Some(name) = self.spec.bind_device.as_deref().filter(|_| self.client) {
+            return link::link_by_name(name).map_err(|error| error.to_string());
+        }
+        // A flow that makes its own connections has none yet.
+        let named = flows.peers.iter().flatten().next().map(std::net::SocketAddr::ip);
+        let peer = match (named, flows.sockets.first()) {
+            (None, Some(socket)) => {
+                let facts = SocketFacts::read(socket.as_fd(), &self.spec.sockets(self.client));
+                Some(facts.map_err(|error| error.to_string())?.peer.ip())
+            }
+            (named, _) => named,
+        };
+        let peer = peer.ok_or("the other end's address is not known")?.to_canonical();
+        let route = link::route_to(peer).and_then(|route| link::link_by_index(route.oif));
+        route.map_err(|error| error.to_string())
+    }
+
     /// What the engine needs to know of it, for workers that wait in this manner.
     pub(crate) fn crew(
         self,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use haul_stats::MonoNanos;
 
+use crate::background::Background;
 use crate::end::End;
 use crate::error::Result;
 use crate::report::{EndReport, HostId, IntervalReport};
@@ -49,24 +50,35 @@ impl<S: Into<OwnedFd>> FromIterator<S> for Flows {
 #[derive(Debug)]
 pub(crate) struct Legs {
     ends: Vec<End>,
+    background: Box<Background>,
 }
 
 impl Legs {
     /// Starts the workers of every leg, each with its flows, and leaves them at the gate.
     pub(crate) fn prepare(legs: &[RunSpec], client: bool, flows: Vec<Flows>, host: &HostId) -> Result<Self> {
-        let ends = legs.iter().zip(flows);
-        let ends = ends.map(|(leg, flows)| End::prepare(leg, client, flows, host.clone()));
-        Ok(Self { ends: ends.collect::<Result<_>>()? })
+        let ends = legs.iter().zip(flows).enumerate();
+        let ends =
+            ends.map(|(number, (leg, flows))| End::prepare(leg, client, flows, host.clone(), number == 0));
+        let background = Background::new(legs.iter().any(|leg| leg.spin));
+        Ok(Self { ends: ends.collect::<Result<_>>()?, background: Box::new(background) })
     }
 
-    /// Lets the flows go at `at`.
+    /// Lets the flows go at `at`, after a look at what the host does without them.
     pub(crate) fn start(&mut self, at: MonoNanos) {
-        self.ends.iter_mut().for_each(|end| end.start(at));
+        self.background.begin(at);
+        self.begin();
+    }
+
+    /// Tells the flows of their start, once it is near.
+    fn begin(&mut self) {
+        if let Some(at) = self.background.end() {
+            self.ends.iter_mut().for_each(|end| end.start(at));
+        }
     }
 
     /// When [`Legs::tick`] must be called next.
     pub(crate) fn wake_at(&self) -> Option<MonoNanos> {
-        self.ends.iter().filter_map(End::wake_at).min()
+        self.ends.iter().filter_map(End::wake_at).chain(self.background.wake_at()).min()
     }
 
     /// Each is readable when a flow of its leg has ended.
@@ -76,12 +88,14 @@ impl Legs {
 
     /// Does what is due; gives the intervals that ended, by leg, of those legs whose headline is counted at this end.
     pub(crate) fn tick(&mut self) -> Vec<(usize, IntervalReport)> {
+        self.begin();
         let ticked = self.ends.iter_mut().enumerate().map(|(leg, end)| (leg, end.counts(), end.tick()));
         ticked.filter_map(|(leg, counts, interval)| interval.filter(|_| counts).map(|it| (leg, it))).collect()
     }
 
     /// Ends the run now, keeping what the windows hold so far.
     pub(crate) fn cut(&mut self) {
+        self.background.cancel();
         for end in &mut self.ends {
             end.cut();
         }
@@ -100,6 +114,15 @@ impl Legs {
 
     /// Ends everything, in order or not, and tells what was seen, by leg.
     pub(crate) fn reports(self) -> Vec<EndReport> {
-        self.ends.into_iter().map(End::report).collect()
+        let background = self.background.found();
+        let report = |end: End| {
+            let mut report = end.report();
+            match &background {
+                Ok(used) => report.activity.before = Some(used.clone()),
+                Err(reason) => report.activity.before_reason = Some(reason.clone()),
+            }
+            report
+        };
+        self.ends.into_iter().map(report).collect()
     }
 }

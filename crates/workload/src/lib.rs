@@ -6,6 +6,7 @@
 //! threads block in the very system call that is measured, and one thread per end watches the clock.
 #![forbid(unsafe_code)]
 
+mod background;
 mod ceiling;
 mod connect;
 mod control;

@@ -70,7 +70,7 @@ impl Observed {
 
 /// What is being looked at, from before the start to the report.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct Inside {
     /// Names that are no event here, with the reason.
     unknown: Vec<Count>,
     host: Option<Looking>,
@@ -97,7 +97,7 @@ impl Looking {
     }
 }
 
-impl Watch {
+impl Inside {
     /// Opens what was asked for; `None` where nothing was.
     pub(crate) fn prepare(spec: &RunSpec, client: bool, workers: impl Iterator<Item = Tid>) -> Option<Self> {
         let observe = &spec.observe;

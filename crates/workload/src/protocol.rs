@@ -3,9 +3,11 @@
 //! haul-wire carries them unread: what they hold is the workloads' own business, and a new workload changes nothing
 //! there. The server checks every one before it acts on it.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
-use crate::report::{EndReport, HostId, IntervalReport};
+use crate::report::{EndReport, HostId, IntervalReport, Role};
 use crate::spec::RunSpec;
 
 /// Body of `opened`: who the server is and what it lets a client do.
@@ -37,3 +39,53 @@ pub(crate) struct Interval {
 
 /// Body of `report`: the server's half of each leg.
 pub(crate) type Reports = Vec<EndReport>;
+
+/// Body of `outcome`, and what a server's log has of either end: the headline of the first leg.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Headline {
+    pub(crate) role: Role,
+    /// Bytes, or transactions, in the window.
+    pub(crate) units: u64,
+    pub(crate) window_s: f64,
+    /// Busy share of all CPUs of its host, in percent; with why there is none.
+    pub(crate) cpu: Option<f64>,
+    pub(crate) cpu_reason: Option<String>,
+}
+
+impl Headline {
+    pub(crate) fn of(report: &EndReport) -> Self {
+        let share = |cpu: &haul_host::probe::CpuUse| {
+            cpu.busy.as_secs_f64() / (cpu.elapsed.as_secs_f64() * f64::from(cpu.ncpu)) * 100.0
+        };
+        Self {
+            role: report.role,
+            units: report.window_units(),
+            window_s: report.window().as_secs_f64(),
+            cpu: report.cpu.as_ref().map(share).filter(|share| share.is_finite()),
+            cpu_reason: report.cpu_reason.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Headline {
+    /// "53.214 Gbit/s received over 10.00 s, CPU 61 %".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        /// A reason from the other end is no more than a line of the log.
+        const LONGEST: usize = 200;
+        let rate = if self.window_s > 0.0 { self.units as f64 / self.window_s } else { 0.0 };
+        let seconds = self.window_s;
+        match self.role {
+            Role::Sender => write!(f, "{:.3} Gbit/s sent over {seconds:.2} s", rate * 8e-9)?,
+            Role::Receiver => write!(f, "{:.3} Gbit/s received over {seconds:.2} s", rate * 8e-9)?,
+            Role::Requester | Role::Responder => write!(f, "{rate:.0} transactions/s over {seconds:.2} s")?,
+        }
+        match (self.cpu, &self.cpu_reason) {
+            (Some(share), _) => write!(f, ", CPU {share:.0} %"),
+            (None, Some(reason)) => {
+                let reason: String = reason.chars().take(LONGEST).collect();
+                write!(f, ", CPU unknown ({reason})")
+            }
+            (None, None) => f.write_str(", CPU unknown"),
+        }
+    }
+}

@@ -12,6 +12,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use haul_host::probe::cpu::IrqTime;
 use haul_host::socket::TcpFacts;
 use haul_stats::{Doubt, DoubtId, Metric, MonoNanos, Reading, Scope};
 use serde_json::json;
@@ -19,11 +20,13 @@ use serde_json::json;
 use crate::report::{EndReport, RunOutcome, ThreadReport};
 use crate::spec::{RunSpec, Transport, Workload};
 
+mod activity;
 mod datagram;
 mod exchange;
 mod stream;
 mod whole;
 
+pub use activity::activity;
 pub use whole::{in_force, whole};
 
 /// Least share of the window in which all flows must have been moving for their rates to be added.
@@ -89,6 +92,9 @@ pub fn of(spec: &RunSpec, outcome: &RunOutcome) -> (Vec<Reading>, Vec<Doubt>) {
     ));
     let mut doubts = doubts(spec, outcome);
     doubts.extend(own);
+    let (beside, of_hosts) = activity::of(ends(spec, outcome), outcome.shared_host(), done(spec, outcome));
+    readings.extend(beside);
+    doubts.extend(of_hosts);
     (readings, doubts)
 }
 
@@ -142,6 +148,14 @@ impl Per {
     }
 }
 
+/// The work of the run.
+fn done(spec: &RunSpec, outcome: &RunOutcome) -> Per {
+    match spec.workload {
+        Workload::Stream => Per::Kib(outcome.receiver().window_units()),
+        Workload::Rr | Workload::Crr => Per::Transaction(outcome.client.window_units()),
+    }
+}
+
 /// The CPU time of both ends, and what it comes to for each unit of work.
 fn cost(readings: &mut Vec<Reading>, spec: &RunSpec, outcome: &RunOutcome, per: Per) {
     cost_of(readings, ends(spec, outcome), outcome.shared_host(), per);
@@ -152,15 +166,19 @@ fn cost_of(readings: &mut Vec<Reading>, ends: [(&EndReport, Scope); 2], shared: 
         let [(one, _), _] = ends;
         cpu(readings, one, Scope::SharedHost);
         readings.push(demand_of_host(one, Scope::SharedHost, per));
+        activity::background(readings, one, Scope::SharedHost, per);
         for (end, scope) in ends {
             readings.push(thread_cpu(end, scope));
+            readings.push(thread_wait(end, scope));
             readings.push(demand_of_threads(end, scope, per));
         }
     } else {
         for (end, scope) in ends {
             cpu(readings, end, scope);
             readings.push(thread_cpu(end, scope));
+            readings.push(thread_wait(end, scope));
             readings.push(demand_of_host(end, scope, per));
+            activity::background(readings, end, scope, per);
         }
     }
 }
@@ -235,12 +253,32 @@ fn threads_total(end: &EndReport) -> Result<Duration, String> {
     if end.threads.is_empty() { Err("no worker thread was reported".to_owned()) } else { Ok(total) }
 }
 
-const THREAD_CLOCK: &str = "per-thread CPU clock, ns";
+/// Where the time of threads comes from, and whether they pay for the interrupts that hit them.
+fn thread_clock(end: &EndReport) -> &'static str {
+    match end.cpu.as_ref().map(|cpu| cpu.irq_time) {
+        Some(IrqTime::Apart) => "per-thread CPU clock, ns, without interrupts",
+        Some(IrqTime::InThreads) => "per-thread CPU clock, ns, interrupts that hit a thread included",
+        _ => "per-thread CPU clock, ns",
+    }
+}
 
 fn thread_cpu(end: &EndReport, scope: Scope) -> Reading {
     match threads_total(end) {
-        Ok(total) => Reading::real(Metric::ThreadCpu, scope, total.as_secs_f64(), THREAD_CLOCK),
-        Err(reason) => Reading::absent(Metric::ThreadCpu, scope, THREAD_CLOCK, reason),
+        Ok(total) => Reading::real(Metric::ThreadCpu, scope, total.as_secs_f64(), thread_clock(end)),
+        Err(reason) => Reading::absent(Metric::ThreadCpu, scope, thread_clock(end), reason),
+    }
+}
+
+/// How long the threads of an end waited for a CPU.
+fn thread_wait(end: &EndReport, scope: Scope) -> Reading {
+    const SOURCE: &str = "/proc/self/task/…/schedstat, ns";
+    let mut each = end.threads.iter().map(|thread| thread.cpu.as_ref()?.waited);
+    let waited = each.try_fold(Duration::ZERO, |sum, waited| sum.checked_add(waited?));
+    match waited.filter(|_| !end.threads.is_empty()) {
+        Some(waited) => Reading::real(Metric::ThreadWait, scope, waited.as_secs_f64(), SOURCE),
+        None => {
+            Reading::absent(Metric::ThreadWait, scope, SOURCE, "its kernel did not tell it of every thread")
+        }
     }
 }
 

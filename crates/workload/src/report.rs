@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use haul_host::probe::activity::ActivityUse;
 use haul_host::probe::cpu::CpuUse;
 use haul_host::socket::{SocketFacts, TcpFacts};
 use haul_host::thread::{CpuList, ThreadTime, Tid};
@@ -172,6 +173,57 @@ pub enum Detail {
     Exchange(Box<ExchangeReport>),
 }
 
+/// What an end's host did beside moving the payload.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostActivity {
+    /// All CPUs of the host before the flows started, with everything set up.
+    pub before: Option<CpuUse>,
+    /// Why that is not known.
+    pub before_reason: Option<String>,
+    /// Interrupts, queues, protocols and the NIC in the window.
+    pub window: Option<ActivityUse>,
+    /// Why that is not known.
+    pub window_reason: Option<String>,
+}
+
+impl HostActivity {
+    /// What cannot be true of it, seen from the other end.
+    fn check(&self, longest: Duration) -> Result<(), String> {
+        /// Deeper than any tree of control groups a system makes.
+        const MOST_GROUPS: usize = 64;
+        if self.before.as_ref().is_some_and(|cpu| cpu.elapsed > longest) {
+            return Err("it looked at its host for longer than the run".to_owned());
+        }
+        if let Some(cpu) = &self.before {
+            fits(cpu, longest)?;
+        }
+        let Some(window) = &self.window else { return Ok(()) };
+        if window.elapsed > longest || window.took > longest {
+            return Err("it watched its interrupts for longer than the run".to_owned());
+        }
+        if window.groups.as_ref().is_some_and(|groups| groups.len() > MOST_GROUPS) {
+            return Err("it is in more control groups than can be".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// Whether so much CPU time can have been used within `longest`.
+fn fits(cpu: &CpuUse, longest: Duration) -> Result<(), String> {
+    /// More than any kernel has.
+    const MOST_CPUS: u32 = 1 << 16;
+    let most = longest.saturating_mul(cpu.ncpu.max(1));
+    let parts = [cpu.busy, cpu.user, cpu.nice, cpu.system, cpu.irq, cpu.softirq, cpu.steal, cpu.idle];
+    if cpu.ncpu == 0 || cpu.ncpu > MOST_CPUS {
+        return Err("it has no CPU, or too many".to_owned());
+    }
+    if parts.into_iter().any(|part| part > most) {
+        return Err("its CPUs were busy longer than there was time".to_owned());
+    }
+    Ok(())
+}
+
 /// Everything one end has to say about a leg of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EndReport {
@@ -191,6 +243,9 @@ pub struct EndReport {
     pub cpu: Option<CpuUse>,
     /// Why there is none.
     pub cpu_reason: Option<String>,
+    /// What else the host did; of a run of several legs only the first has it.
+    #[serde(default)]
+    pub activity: Box<HostActivity>,
     /// The worker threads over the window.
     pub threads: Vec<ThreadReport>,
     /// Whether everything in flight was read, or acknowledged, before the flows were closed.
@@ -220,8 +275,6 @@ impl EndReport {
     pub fn check(&self, spec: &RunSpec, role: Role) -> Result<(), String> {
         /// More than any run can move: 2^53 bytes a flow are 83 days at 10 Tbit/s.
         const MOST_BYTES: u64 = 1 << 53;
-        /// More than any kernel has.
-        const MOST_CPUS: u32 = 1 << 16;
         let longest = spec.lifetime().saturating_mul(2).saturating_add(Duration::from_mins(1));
         let holds = |fact: bool, what: &str| if fact { Ok(()) } else { Err(what.to_owned()) };
         holds(self.role == role, "it did the other end's part")?;
@@ -254,14 +307,9 @@ impl EndReport {
         let most = self.window().saturating_add(Duration::from_secs(1));
         holds(spent.into_iter().all(|time| time.total <= most), "a thread used more time than there was")?;
         if let Some(cpu) = &self.cpu {
-            let most = longest.saturating_mul(cpu.ncpu.max(1));
-            let parts = [cpu.busy, cpu.user, cpu.nice, cpu.system, cpu.irq, cpu.softirq, cpu.steal, cpu.idle];
-            holds(cpu.ncpu > 0 && cpu.ncpu <= MOST_CPUS, "it has no CPU, or too many")?;
-            holds(
-                parts.into_iter().all(|part| part <= most),
-                "its CPUs were busy longer than there was time",
-            )?;
+            fits(cpu, longest)?;
         }
+        self.activity.check(longest)?;
         match &self.detail {
             Detail::Plain => {}
             Detail::Zerocopy(sends) => {
@@ -276,17 +324,6 @@ impl EndReport {
         }
         self.observed.as_ref().map_or(Ok(()), |observed| observed.check())?;
         holds(self.ceiling.is_none_or(f64::is_finite), "its ceiling is no number")
-    }
-
-    /// What a server logs of it: "53.214 Gbit/s over 10.00 s".
-    #[must_use]
-    pub fn summary(&self) -> String {
-        let seconds = self.window().as_secs_f64();
-        let rate = if seconds > 0.0 { self.window_units() as f64 / seconds } else { 0.0 };
-        match self.role {
-            Role::Sender | Role::Receiver => format!("{:.3} Gbit/s over {seconds:.2} s", rate * 8e-9),
-            Role::Requester | Role::Responder => format!("{rate:.0} transactions/s over {seconds:.2} s"),
-        }
     }
 
     /// What all flows completed in the window.
@@ -374,6 +411,9 @@ mod tests {
     use crate::exchange::PortsReport;
     use crate::readings;
     use crate::spec::Transport;
+    use haul_host::probe::activity::{InterruptUse, SoftnetUse};
+    use haul_host::probe::cgroup::{GroupUse, Quota};
+    use haul_host::probe::cpu::IrqTime;
     use haul_stats::PerSecond;
     use proptest::prelude::*;
 
@@ -402,6 +442,32 @@ mod tests {
     }
 
     prop_compose! {
+        fn activity()(
+            elapsed in length(),
+            counts in proptest::collection::vec(proptest::option::of(any::<u64>()), 12),
+            quota in (any::<u64>(), any::<u64>()),
+        ) -> ActivityUse {
+            let mut activity = ActivityUse {
+                elapsed,
+                interrupts: counts[0].map(|total| InterruptUse { total, nic: counts[1], ..InterruptUse::default() }),
+                softirqs: counts[2].map(|count| [("NET_RX".to_owned(), count)].into()),
+                softnet: Some(SoftnetUse { dropped: counts[3], squeezed: counts[4], ..SoftnetUse::default() }),
+                groups: Some(vec![GroupUse {
+                    quota: counts[5].map(|_| Quota { quota_us: quota.0, period_us: quota.1 }),
+                    usage: counts[6].map(Duration::from_nanos),
+                    throttled_periods: counts[7],
+                    own: true,
+                    ..GroupUse::default()
+                }]),
+                ..ActivityUse::default()
+            };
+            (activity.net.link.rx_packets, activity.net.link.tx_packets) = (counts[8], counts[9]);
+            (activity.net.link.rx_dropped, activity.net.link.tx_dropped) = (counts[10], counts[11]);
+            activity
+        }
+    }
+
+    prop_compose! {
         fn report(role: Role)(
             edges in (any::<u64>(), number()),
             flows in proptest::collection::vec(flow(), 2),
@@ -410,6 +476,8 @@ mod tests {
             threads in proptest::collection::vec(length(), 0..3),
             ceiling in proptest::option::of(0.0..1e300),
             drained in any::<bool>(),
+            before in proptest::option::of((length(), length())),
+            activity in activity(),
         ) -> EndReport {
             let [busy, user, nice, system, irq, softirq, steal, idle] = cpu[..] else { unreachable!("eight") };
             EndReport {
@@ -422,13 +490,23 @@ mod tests {
                 cpu: Some(CpuUse {
                     elapsed: Duration::ZERO, busy, user, nice, system, irq, softirq, steal, idle, ncpu,
                     source: String::new(), resolution: Duration::ZERO, split_is_ticks: true,
+                    irq_time: IrqTime::Unknown,
                 }),
                 cpu_reason: None,
+                activity: Box::new(HostActivity {
+                    before: before.map(|(elapsed, busy)| CpuUse {
+                        elapsed, busy, user, nice, system, irq, softirq, steal, idle, ncpu,
+                        source: String::new(), resolution: Duration::ZERO, split_is_ticks: true,
+                        irq_time: IrqTime::InThreads,
+                    }),
+                    window: Some(activity),
+                    ..HostActivity::default()
+                }),
                 threads: threads
                     .into_iter()
                     .map(|total| ThreadReport {
                         tid: None,
-                        cpu: Some(ThreadTime { total, user: total, system: total }),
+                        cpu: Some(ThreadTime { total, user: total, system: total, waited: Some(total) }),
                         reason: None,
                         affinity: None,
                         node: None,
@@ -535,6 +613,7 @@ mod tests {
             intervals: Vec::new(),
             cpu: None,
             cpu_reason: None,
+            activity: Box::default(),
             threads: Vec::new(),
             drained: true,
             interrupted: false,
@@ -545,7 +624,10 @@ mod tests {
         };
         let spec = RunSpec::default();
         assert_eq!(good.check(&spec, Role::Receiver), Ok(()));
-        let spoils: [(&str, Spoil); 8] = [
+        let spoils: [(&str, Spoil); 9] = [
+            ("watched its interrupts", |r| {
+                r.activity.window = Some(ActivityUse { elapsed: Duration::MAX, ..ActivityUse::default() });
+            }),
             ("part", |r| r.role = Role::Sender),
             ("number of flows", |r| r.flows.clear()),
             ("before it starts", |r| r.window_start = MonoNanos(2_000_000_000)),

@@ -19,10 +19,11 @@ use haul_stats::MonoNanos;
 use haul_wire::session::Client;
 use haul_wire::{Body, ClientSession, DataHello, FlowIndex, Message, RunId, Token, Trust};
 
+use crate::background::{BACKGROUND, LEAD};
 use crate::control::{Conversation, wire_now};
 use crate::error::{Result, WorkloadError};
 use crate::legs::{Flows, Legs, numbering};
-use crate::protocol::{Interval, Prepare, Prepared, Reports, Welcome};
+use crate::protocol::{Headline, Interval, Prepare, Prepared, Reports, Welcome};
 use crate::report::{ClockOffset, HostId, IntervalReport, Role, RunOutcome};
 use crate::spec::{Hosts, Pin, Placement, RunSpec, Transport, Workload};
 use crate::{connect, datagram};
@@ -37,8 +38,9 @@ const RESTORE_WAIT: Duration = Duration::from_secs(3);
 /// Round trips the clock estimate is taken from; the fastest counts.
 const PINGS: u64 = 5;
 
-/// Least time between sending the start and the start itself: a message, a wake-up and a gate at the other end.
-const START_MARGIN: Duration = Duration::from_millis(2);
+/// Least time between sending the start and the start itself: what the hosts do without the run is looked at meanwhile, and
+/// then the flows are told, a wake-up and a gate ahead.
+const START_MARGIN: Duration = BACKGROUND.saturating_add(LEAD);
 
 /// Where the server is and how it is known.
 #[derive(Debug, Clone)]
@@ -219,7 +221,12 @@ impl Session {
         let clock_offset = self.offset;
         match driven {
             Ok(theirs) => {
-                let both = own.reports().into_iter().zip(theirs).zip(legs);
+                let ours = own.reports();
+                if let Some(first) = ours.first() {
+                    // For its log alone: a server that is gone meanwhile is found out by whoever asks it next.
+                    let _ = self.talk.send(&Message::Outcome { body: body(&Headline::of(first))? });
+                }
+                let both = ours.into_iter().zip(theirs).zip(legs);
                 let outcome = |((client, server), spec)| {
                     let mut outcome = RunOutcome { spec, client, server, clock_offset };
                     datagram::settle(&mut outcome);

@@ -7,6 +7,7 @@
 mod copies;
 mod documents;
 mod faults;
+mod hosts;
 mod inside;
 mod peers;
 mod process;

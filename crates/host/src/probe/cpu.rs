@@ -14,6 +14,14 @@
 //! `/proc/timer_list` is debugging output and not an interface, so each reading of it must agree with `/proc/stat`, or
 //! the latter is used. Steal is part of busy, since the CPU was not idle, and is shown beside it.
 //!
+//! `/proc/schedstat` has nanoseconds for everybody, and is no third source: it counts what tasks ran, so it misses the
+//! interrupts that hit an idle CPU, and a task that does not leave its CPU in the window is not in it at all
+//! (`sched_info_depart` in kernel/sched/stats.h).
+//!
+//! Whether interrupts are in the time of the threads they hit depends on `CONFIG_IRQ_TIME_ACCOUNTING` and on a clock
+//! that the kernel trusts. The column `irq` shows what the kernel really does: at ticks alone it stays 0, because the tick
+//! is itself an interrupt and none nests in it.
+//!
 //! These are counters since boot of the whole host, also inside a container. They are never reset: a window is the
 //! difference of two snapshots.
 
@@ -46,6 +54,19 @@ pub struct HostCpu {
     exact: Option<(MonoNanos, Duration)>,
 }
 
+/// Whether the time of an interrupt is in that of the thread it hits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IrqTime {
+    /// The kernel times interrupts apart: threads are not charged for them.
+    Apart,
+    /// It does not: a thread pays for the interrupts that hit it.
+    InThreads,
+    /// Not known.
+    #[default]
+    Unknown,
+}
+
 /// What all CPUs of the host did between two snapshots.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuUse {
@@ -75,6 +96,9 @@ pub struct CpuUse {
     pub resolution: Duration,
     /// Whether everything else is sampled at ticks.
     pub split_is_ticks: bool,
+    /// Whether interrupts are in the time of threads.
+    #[serde(default)]
+    pub irq_time: IrqTime,
 }
 
 impl HostCpu {
@@ -116,6 +140,7 @@ impl HostCpu {
             source: source.to_owned(),
             resolution,
             split_is_ticks: split_is_ticks(),
+            irq_time: self.stat.irq_time(kernel_config()),
         }
     }
 }
@@ -124,6 +149,8 @@ impl HostCpu {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Stat {
     ncpu: u32,
+    /// Interrupts since boot; `None` where the line is missing.
+    interrupts: Option<u64>,
     user: Duration,
     nice: Duration,
     system: Duration,
@@ -136,7 +163,7 @@ struct Stat {
 
 impl Stat {
     fn parse(text: &str) -> Option<Self> {
-        let mut total = None;
+        let (mut total, mut interrupts) = (None, None);
         let mut ncpu = 0;
         for line in text.lines() {
             let mut words = line.split_ascii_whitespace();
@@ -146,16 +173,37 @@ impl Stat {
                     total = numbers;
                 }
                 Some(word) if word.starts_with("cpu") => ncpu += 1,
+                Some("intr") => {
+                    interrupts = words.next().and_then(|word| word.parse().ok());
+                    break;
+                }
                 _ => break,
             }
         }
         let ticks: [u64; 8] = total?.try_into().ok()?;
         let [user, nice, system, idle, iowait, irq, softirq, steal] = ticks.map(user_hz);
-        (ncpu > 0).then_some(Self { ncpu, user, nice, system, idle, iowait, irq, softirq, steal })
+        let stat = Self { ncpu, interrupts, user, nice, system, idle, iowait, irq, softirq, steal };
+        (ncpu > 0).then_some(stat)
     }
 
     fn all_idle(&self) -> Duration {
         self.idle + self.iowait
+    }
+
+    /// By what the counters since boot show, else by the kernel's configuration.
+    fn irq_time(&self, config: &str) -> IrqTime {
+        /// So many take a hundred milliseconds at least, which would show in steps of ten.
+        const MANY: u64 = 1_000_000;
+        if !self.irq.is_zero() {
+            return IrqTime::Apart;
+        }
+        match self.interrupts {
+            Some(count) if count >= MANY => IrqTime::InThreads,
+            _ if config.lines().any(|line| line == "# CONFIG_IRQ_TIME_ACCOUNTING is not set") => {
+                IrqTime::InThreads
+            }
+            _ => IrqTime::Unknown,
+        }
     }
 }
 
@@ -236,14 +284,23 @@ fn reconcile(stat_at: MonoNanos, stat: &Stat, timers: &TimerList) -> Option<(Mon
     (least <= fine && fine <= most).then(|| (timers.at, fine.max(coarse)))
 }
 
+/// The kernel's configuration, where it lies beside the kernel; no text elsewhere.
+fn kernel_config() -> &'static str {
+    static CONFIG: OnceLock<String> = OnceLock::new();
+    CONFIG.get_or_init(|| {
+        let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let release = text("/proc/sys/kernel/osrelease");
+        text(&format!("/boot/config-{}", release.trim()))
+    })
+}
+
 /// Whether this kernel samples the split of CPU time at ticks, as nearly all do. Where its configuration cannot be read,
 /// the answer is yes.
 fn split_is_ticks() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| {
-        let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let release = text("/proc/sys/kernel/osrelease");
-        accounting_is_by_ticks(&text(&format!("/boot/config-{}", release.trim())), &text("/proc/cmdline"))
+        let command_line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
+        accounting_is_by_ticks(kernel_config(), &command_line)
     })
 }
 
@@ -384,6 +441,22 @@ Broadcast device
     }
 
     #[test]
+    fn whether_threads_pay_for_interrupts_is_told_by_what_the_kernel_counted() {
+        let config = "# CONFIG_IRQ_TIME_ACCOUNTING is not set\n";
+        for (name, irq, interrupts, config, expected) in [
+            ("timed apart", 10, Some(5_000_000), config, IrqTime::Apart),
+            ("many, and no time in them", 0, Some(5_000_000), "", IrqTime::InThreads),
+            ("just booted", 0, Some(10), "CONFIG_IRQ_TIME_ACCOUNTING=y\n", IrqTime::Unknown),
+            ("just booted, built without", 0, Some(10), config, IrqTime::InThreads),
+            ("nothing known", 0, None, "", IrqTime::Unknown),
+        ] {
+            let stat = Stat { irq: Duration::from_millis(irq), interrupts, ..Stat::default() };
+            assert_eq!(stat.irq_time(config), expected, "{name}");
+        }
+        assert_eq!(Stat::parse(STAT).and_then(|stat| stat.interrupts), Some(387_802));
+    }
+
+    #[test]
     fn the_split_is_by_ticks_unless_the_kernel_accounts_at_each_switch() {
         for (config, command_line, by_ticks) in [
             ("", "", true),
@@ -394,6 +467,17 @@ Broadcast device
             ("# CONFIG_VIRT_CPU_ACCOUNTING_NATIVE is not set\n", "", true),
         ] {
             assert_eq!(accounting_is_by_ticks(config, command_line), by_ticks, "{config} {command_line}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_a_parser_panic(
+            text in "(cpu[0-9]? |intr |now at |cpu: |[.]idle_sleeptime : |[.]tick_stopped : |[0-9]{1,21} |\\PC|\n){0,60}",
+        ) {
+            let stat = Stat::parse(&text).unwrap_or_default();
+            let timers = TimerList::parse(&text).unwrap_or_default();
+            let _ = (reconcile(MonoNanos(0), &stat, &timers), stat.irq_time(&text), accounting_is_by_ticks(&text, &text));
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::error::{Named as _, Result};
 use crate::ethtool;
 use crate::link::{self, Link};
 use crate::netns::Netns;
+use crate::probe::cgroup;
 use crate::processor;
 use crate::sys;
 use crate::thread;
@@ -40,6 +41,12 @@ impl Fact {
 
     fn absent(reason: impl Into<String>) -> Self {
         Self { value: None, reason: Some(reason.into()) }
+    }
+}
+
+impl From<std::result::Result<String, String>> for Fact {
+    fn from(known: std::result::Result<String, String>) -> Self {
+        known.map_or_else(Self::absent, Self::known)
     }
 }
 
@@ -135,7 +142,8 @@ impl Fingerprint {
         }
         facts.sysctls();
         facts.processor();
-        facts.set("cgroup.cpu_quota", cpu_quota(Path::new("/")));
+        facts.set("cgroup.cpu_max", Fact::from(cgroup::quota_in_words()));
+        facts.set("cgroup.cpus", Fact::from(cgroup::allowed_cpus()));
         facts.set(
             "process.affinity",
             thread::affinity_of_current()
@@ -363,120 +371,9 @@ fn turbo() -> Fact {
     )
 }
 
-/// The tightest CPU quota of the control groups this process is in, below `root`.
-fn cpu_quota(root: &Path) -> Fact {
-    let groups = match fs::read_to_string(root.join("proc/self/cgroup")) {
-        Ok(groups) => groups,
-        Err(error) => return Fact::absent(format!("/proc/self/cgroup: {error}")),
-    };
-    let mut tightest: Option<(u128, u128)> = None;
-    let mut found = false;
-    for line in groups.lines() {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
-        let mounts: &[&str] = match controllers {
-            "" => &["sys/fs/cgroup", "sys/fs/cgroup/unified"],
-            list if list.split(',').any(|name| name == "cpu") => {
-                &["sys/fs/cgroup/cpu", "sys/fs/cgroup/cpu,cpuacct"]
-            }
-            _ => continue,
-        };
-        // A quota of any group above counts for this one.
-        for group in Path::new(path.trim_start_matches('/')).ancestors() {
-            for folder in mounts.iter().map(|mount| root.join(mount).join(group)) {
-                let Some(quota) = quota_in(&folder) else { continue };
-                found = true;
-                let Quota::Limit { quota, period } = quota else { continue };
-                let tighter = tightest.is_none_or(|(old, old_period)| quota * old_period < old * period);
-                if tighter {
-                    tightest = Some((quota, period));
-                }
-            }
-        }
-    }
-    match (tightest, found) {
-        (Some((quota, period)), _) => Fact::known(format!("{quota} us of CPU time each {period} us")),
-        (None, true) => Fact::known("none"),
-        (None, false) => Fact::absent("no control group of this process has the cpu controller"),
-    }
-}
-
-/// What one control group allows.
-enum Quota {
-    None,
-    /// CPU time in each period, both in µs.
-    Limit {
-        quota: u128,
-        period: u128,
-    },
-}
-
-/// `None` where the group has no such file.
-fn quota_in(folder: &Path) -> Option<Quota> {
-    let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
-    let (quota, period) = match read("cpu.max") {
-        Some(text) => {
-            text.trim().split_once(' ').map(|(quota, period)| (quota.to_owned(), period.to_owned()))?
-        }
-        None => (read("cpu.cfs_quota_us")?, read("cpu.cfs_period_us")?),
-    };
-    // No limit is "max" in version 2 and −1 in version 1: neither is a count.
-    Some(match (quota.trim().parse(), period.trim().parse()) {
-        (Ok(quota), Ok(period)) => Quota::Limit { quota, period },
-        _ => Quota::None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
-        let root = tempfile::tempdir().expect("a temporary directory");
-        for (path, text) in files {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().expect("a parent")).expect("mkdir");
-            fs::write(path, text).expect("write");
-        }
-        root
-    }
-
-    #[test]
-    fn the_tightest_quota_on_the_way_to_the_root_counts() {
-        let v2 = ("proc/self/cgroup", "0::/a/b\n");
-        let v1 = ("proc/self/cgroup", "4:memory:/m\n1:cpu,cpuacct:/a\n0::/\n");
-        for (name, files, expected) in [
-            ("none", &[v2, ("sys/fs/cgroup/a/b/cpu.max", "max 100000\n")][..], Some("none")),
-            (
-                "an outer group is tighter",
-                &[
-                    v2,
-                    ("sys/fs/cgroup/a/b/cpu.max", "200000 100000\n"),
-                    ("sys/fs/cgroup/a/cpu.max", "50000 100000\n"),
-                    ("sys/fs/cgroup/cpu.max", "max 100000\n"),
-                ],
-                Some("50000 us of CPU time each 100000 us"),
-            ),
-            (
-                "version 1",
-                &[
-                    v1,
-                    ("sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", "25000\n"),
-                    ("sys/fs/cgroup/cpu/a/cpu.cfs_period_us", "50000\n"),
-                    ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n"),
-                    ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
-                ],
-                Some("25000 us of CPU time each 50000 us"),
-            ),
-            ("no cpu controller", &[v2], None),
-            ("no control groups", &[], None),
-        ] {
-            let root = tree(files);
-            let fact = cpu_quota(root.path());
-            assert_eq!(fact.value.as_deref(), expected, "{name}");
-            assert_eq!(fact.reason.is_some(), expected.is_none(), "{name}");
-        }
-    }
 
     #[test]
     fn a_difference_names_what_came_what_went_and_what_changed() {

@@ -287,7 +287,7 @@ fn snmp6(text: &str, protocol: &str, key: &str) -> Option<u64> {
 fn softnet_dropped(text: &str) -> Option<u64> {
     let dropped = |line: &str| u64::from_str_radix(line.split_ascii_whitespace().nth(1)?, 16).ok();
     let of_cpus: Option<Vec<u64>> = text.lines().map(dropped).collect();
-    of_cpus.filter(|cpus| !cpus.is_empty()).map(|cpus| cpus.iter().sum())
+    of_cpus.filter(|cpus| !cpus.is_empty()).map(|cpus| cpus.into_iter().fold(0, u64::saturating_add))
 }
 
 #[cfg(test)]
@@ -366,5 +366,12 @@ UdpLite: 9 9
         let keys: Vec<&str> = window.absent.keys().map(String::as_str).collect();
         assert_eq!(keys, ["qdiscs", "udp4.no_ports", "udp6"]);
         assert!(window.absent["udp4.no_ports"].contains("backwards, from 7 to 3"), "{window:?}");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_a_parser_panic(text in "(Udp: |Udp6|InDatagrams |[0-9a-f]{1,21} |\\PC|\t|\n){0,60}") {
+            let _ = (snmp(&text, "Udp:", "InDatagrams"), snmp6(&text, "Udp6", "InDatagrams"), softnet_dropped(&text));
+        }
     }
 }

@@ -169,6 +169,7 @@ impl Rig for Mock {
             ],
             doubts: Vec::new(),
             effective: json!({ "message_bytes": spec.message }),
+            activity: json!(null),
             intervals: Vec::new(),
             counts: Vec::new(),
             profiles: Vec::new(),
@@ -623,7 +624,7 @@ fn whoever_watches_sees_every_step_and_the_time_left() {
     let [first, second] = order_of_one_pair(&plan);
     let expected = format!(
         "check on; check off; \
-         run 1 of 2, {first}, 22.3 s left; interval 0; interval 1; ended Complete; \
+         run 1 of 2, {first}, 22.7 s left; interval 0; interval 1; ended Complete; \
          run 2 of 2, {second}, 11.0 s left; interval 0; interval 1; ended Complete; \
          restoring"
     );

@@ -8,9 +8,11 @@
 //! Plain text is the default and is what a mail needs. Colour is the caller's decision, who knows whether the output
 //! is a terminal. Text that came from another host is shown with its control characters escaped.
 
+mod beside;
 mod cells;
 mod compare;
 mod demo;
+mod difference;
 mod explain;
 mod force;
 mod live;
@@ -30,6 +32,7 @@ use haul_stats::{BitRate, ByteCount, CellValue, Doubt, DoubtId, PerSecond};
 
 pub use compare::sentence;
 pub use demo::{Demonstration, demonstration};
+pub use difference::difference;
 pub use explain::{explain, facts};
 pub use live::Slices;
 pub use survey::{Beside, BesideRow, Shape, survey};

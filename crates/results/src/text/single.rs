@@ -6,6 +6,7 @@
 
 use haul_stats::{Metric, Quantile, Reading, Scope, Value};
 
+use super::beside;
 use super::cells::{needed, quantile, troubles, whose};
 use super::number::{NONE, Number, Scale, grouped, quantity};
 use super::rows::{reading, value};
@@ -37,6 +38,7 @@ const WAYS: [(&[Scope], &str); 3] = [
 pub(super) fn show(out: &mut String, run: &Run, layout: Layout) {
     latencies(out, run, layout);
     datagrams(out, run, layout);
+    beside::show(out, run, layout);
     intervals(out, &run.intervals, layout);
 }
 

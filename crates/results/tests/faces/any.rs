@@ -218,6 +218,7 @@ fn run(numbers: Numbers) -> BoxedStrategy<Run> {
                     failure,
                     at_s,
                     effective,
+                    activity: Json::Null,
                     readings,
                     intervals,
                     counts: Vec::new(),

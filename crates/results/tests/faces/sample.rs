@@ -90,6 +90,7 @@ pub(crate) fn run(index: u32, cell: Cell, readings: Vec<Reading>) -> Run {
         failure: None,
         at_s: 12.4 * f64::from(index),
         effective: effective(),
+        activity: Json::Null,
         readings,
         intervals: Vec::new(),
         counts: Vec::new(),

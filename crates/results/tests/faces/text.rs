@@ -1,6 +1,7 @@
 //! Text: every shape a document can take, as people see it.
 
-use haul_results::record::{Document, Environment, Failure, Kind, Run, Status};
+use haul_results::difference::EnvironmentDiff;
+use haul_results::record::{Document, Environment, Fact, Facts, Failure, Kind, Run, Status};
 use haul_results::text::{self, Layout, Style, Width};
 use haul_stats::compare::correct;
 use haul_stats::{CellValue, Decide, Doubt, DoubtId, Metric, Reading, Scope, Verdict};
@@ -523,4 +524,51 @@ fn the_demonstration_says_what_its_mark_means_and_its_commands_fit_the_page() {
     );
     let longest = unsure.lines().map(|line| line.chars().count()).max();
     assert!(longest <= Some(80), "{unsure}");
+}
+
+#[test]
+fn what_the_hosts_did_beside_a_single_run_takes_a_line_each_and_what_was_dropped_is_told() {
+    let mut run = run(0, cell(&[]), two_hosts(9.4));
+    for (scope, nic) in [(Scope::Sender, Some(41_000)), (Scope::Receiver, None)] {
+        run.readings.push(Reading::count(Metric::Interrupts, scope, 52_310, "interrupts"));
+        run.readings.push(Reading::real(Metric::InterruptsPerSecond, scope, 5231.0, "interrupts"));
+        run.readings.push(Reading::real(Metric::InterruptsPerGb, scope, 4.45, "interrupts"));
+        run.readings.push(match nic {
+            Some(count) => Reading::count(Metric::InterruptsNic, scope, count, "interrupts"),
+            None => Reading::absent(Metric::InterruptsNic, scope, "interrupts", "it has none"),
+        });
+        run.readings.push(Reading::count(Metric::DeviceDrops, scope, 0, "device"));
+        run.readings.push(Reading::real(Metric::DevicePacketsPerSecond, scope, 812_345.6, "device"));
+    }
+    run.readings.push(Reading::real(Metric::PacketsPerInterrupt, Scope::Sender, 23.4, "device"));
+    run.readings.push(Reading::count(Metric::SoftnetDropped, Scope::Receiver, 1234, "softnet"));
+    run.readings.push(Reading::real(Metric::CpuBackground, Scope::Receiver, 12.0, "before"));
+    run.readings.push(Reading::real(Metric::ServiceDemandNet, Scope::Receiver, 0.26, "net"));
+    insta::assert_snapshot!(shown(&document(Kind::Stream, "haul stream 10.0.0.2", vec![run]), 80));
+}
+
+#[test]
+fn the_difference_of_two_fingerprints_is_in_groups_and_harms_no_terminal() {
+    let fact = |value: &str| Fact { value: Some(value.to_owned()), reason: None };
+    let absent = Fact { value: None, reason: Some("permission denied".to_owned()) };
+    let of = |facts: &[(&str, Fact)]| -> Facts {
+        facts.iter().map(|(name, fact)| ((*name).to_owned(), fact.clone())).collect()
+    };
+    let a = of(&[
+        ("cpu.microcode", fact("0x1")),
+        ("kernel.command_line", fact("quiet")),
+        ("nic.mtu", fact("1500")),
+        ("sysctl.net.core.rmem_max", fact("212992")),
+    ]);
+    let b = of(&[
+        ("cpu.microcode", absent),
+        ("kernel.command_line", fact("quiet \u{1b}[31mmitigations=off")),
+        ("nic.mtu", fact("9000")),
+        ("sysctl.net.core.rmem_max", fact("212992")),
+        ("sysctl.net.core.wmem_max", fact("212992")),
+    ]);
+    let one = Environment { client: Some(a.clone()), server: Some(a.clone()) };
+    let two = Environment { client: Some(b), server: Some(a) };
+    let found = EnvironmentDiff::of(&one, &two);
+    insta::assert_snapshot!(text::difference(["monday.json", "tuesday\u{202e}.json"], &found, Width::PAGE));
 }

@@ -95,6 +95,11 @@ impl<W: Work> Shift<W> {
         let report = Report { ends, bell };
         // Who follows does not wait for the start: whoever leads must find it in its call.
         if W::LEADS && !gate.pass() {
+            // Called off before it began: its flows are over all the same.
+            let at = clock::now();
+            for flow in &flows {
+                report.ended(flow.index, at, Ok(()));
+            }
             return;
         }
         let now = clock::now();

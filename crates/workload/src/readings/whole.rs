@@ -7,7 +7,7 @@
 use haul_stats::{Doubt, DoubtId, Metric, Reading, Scope};
 use serde_json::{Value as Json, json};
 
-use super::{Per, cost_of, datagram, effective, of, retransmits, stream};
+use super::{Per, activity, cost_of, datagram, effective, of, retransmits, stream};
 use crate::report::{EndReport, RunOutcome};
 use crate::spec::{Direction, RunSpec, Transport, Workload};
 
@@ -74,7 +74,14 @@ fn both(spec: &RunSpec, legs: &[&RunOutcome]) -> (Vec<Reading>, Vec<Doubt>) {
     readings.insert(0, all_of_it(spec, legs, total, bits));
     if let Some(outcome) = merged(legs) {
         let ends = [(&outcome.client, Scope::Client), (&outcome.server, Scope::Server)];
-        cost_of(&mut readings, ends, outcome.shared_host(), Per::Kib(total));
+        let (shared, per) = (outcome.shared_host(), Per::Kib(total));
+        cost_of(&mut readings, ends, shared, per);
+        let (beside, of_hosts) = activity::of(ends, shared, per);
+        readings.extend(beside);
+        // Each leg has told its own already, by the names of a single direction.
+        let told = of_hosts.iter().map(|doubt| doubt.id).collect::<Vec<_>>();
+        doubts.retain(|doubt| !told.contains(&doubt.id));
+        doubts.extend(of_hosts);
     }
     if let Some(rate) = spec.rate {
         readings.push(Reading::count(Metric::RequestedRate, Scope::Run, rate.0, "--rate, each direction"));

@@ -24,8 +24,8 @@ use super::{Holder, Knock, ServeEvent, Shared, seconds_since};
 use crate::control::Conversation;
 use crate::error::{Result, WorkloadError};
 use crate::legs::{Legs, numbering};
-use crate::protocol::{Interval, Prepare, Prepared, Reports, Welcome};
-use crate::report::{EndReport, HostId};
+use crate::protocol::{Headline, Interval, Prepare, Prepared, Reports, Welcome};
+use crate::report::HostId;
 use crate::spec::{RunSpec, Transport, Workload};
 use crate::{connect, datagram};
 
@@ -127,7 +127,8 @@ fn admit<'a>(
     holders.push(Holder { token, who: who.clone(), since, running: false, shared: false, door, bell: ring });
     drop(holders);
     let host = HostId::own();
-    let session = Session { shared, who, token, host, arrivals, bell, tuner: None, state: State::Idle };
+    let session =
+        Session { shared, who, token, host, arrivals, bell, tuner: None, state: State::Idle, over: None };
     let welcome = Welcome { host: session.host.clone(), settings_allowed: shared.options.allow_settings };
     talk.send(&Message::Opened {
         server_version: session.host.version.clone(),
@@ -186,6 +187,8 @@ struct Session<'a> {
     bell: UnixStream,
     tuner: Option<Tuner>,
     state: State,
+    /// What this end saw of the run that is over, until the client has said what it saw.
+    over: Option<String>,
 }
 
 impl Drop for Session<'_> {
@@ -198,6 +201,7 @@ impl Session<'_> {
     /// Ends the run, puts the settings back and frees the slot. Again does nothing.
     fn let_go(&mut self) {
         self.state = State::Idle;
+        self.tell_of_run(None);
         if let Some(mut tuner) = self.tuner.take()
             && let Err(error) = tuner.restore()
         {
@@ -205,6 +209,14 @@ impl Session<'_> {
             self.shared.tell(&ServeEvent::Settings { client: self.who.clone(), what });
         }
         self.shared.holders().retain(|holder| holder.token != self.token);
+    }
+
+    /// Logs the run that is over, with what the client saw of it.
+    fn tell_of_run(&mut self, client: Option<Headline>) {
+        let Some(own) = self.over.take() else { return };
+        let theirs = client.map_or_else(|| "it did not say".to_owned(), |client| client.to_string());
+        let what = format!("server {own}; client {theirs}");
+        self.shared.tell(&ServeEvent::RunEnded { client: self.who.clone(), what });
     }
 
     fn converse(&mut self, talk: &mut Conversation<Server>) -> Result<()> {
@@ -233,6 +245,13 @@ impl Session<'_> {
     /// Does what a message asks for; false when it was the last.
     fn act(&mut self, talk: &mut Conversation<Server>, message: Message) -> Result<bool> {
         let call = message.kind().to_owned();
+        if let Message::Outcome { body } = &message {
+            self.tell_of_run(body.read().ok());
+            return Ok(true);
+        }
+        if !matches!(message, Message::Alive | Message::Ping { .. }) {
+            self.tell_of_run(None);
+        }
         let answer = match message {
             Message::Ping { id } => Message::Pong { id, server_ns: clock::now().0 },
             Message::Fingerprint { .. } => {
@@ -482,8 +501,7 @@ impl Session<'_> {
         for report in &mut reports {
             report.shared_server = shared;
         }
-        let what = reports.first().map_or_else(String::new, EndReport::summary);
-        self.shared.tell(&ServeEvent::RunEnded { client: self.who.clone(), what });
+        self.over = reports.first().map(|report| Headline::of(report).to_string());
         talk.send(&Message::Report { run, body: body(&reports)? })
     }
 

@@ -13,6 +13,7 @@ use haul_workload::server::{ServeEvent, ServeOptions, Server};
 use haul_workload::session::{Dial, Session};
 use haul_workload::{Direction, Payload, RunSpec, SendWith, Transport, Workload, WorkloadError, readings};
 
+mod accounting;
 mod connect;
 mod datagrams;
 mod exchange;
