@@ -55,6 +55,16 @@ pub enum HostError {
         /// The bound.
         after: std::time::Duration,
     },
+    /// This host does not have it, or does not allow it; the reason names what stands in the way.
+    #[error("cannot {operation} {object}: {reason}")]
+    Unavailable {
+        /// What was tried.
+        operation: &'static str,
+        /// On what.
+        object: String,
+        /// What stands in the way, with what could be done.
+        reason: String,
+    },
     /// A setting could not be met.
     #[error(transparent)]
     Setting(Box<SettingError>),

@@ -1,7 +1,6 @@
 //! The only crate of haul that touches this Linux host.
 //!
-//! What is here: sockets and their kernel facts ([`socket`]), clocks and threads ([`clock`], [`thread`]), hardware
-//! counters ([`counters`]), memory by the kind of its pages ([`memory`]), caches and the CPU's model ([`processor`]), the code of
+//! What is here: sockets and their kernel facts ([`socket`]), clocks and threads ([`clock`], [`thread`]), memory by the kind of its pages ([`memory`]), caches and the CPU's model ([`processor`]), the code of
 //! this program ([`program`]), network
 //! namespaces and links made through netlink ([`netns`], [`link`], [`veth_lab`]), what the host says about itself
 //! ([`probe`]), the features of a NIC ([`ethtool`]), and the settings haul can change and puts back ([`settings`],
@@ -16,7 +15,6 @@ pub mod block;
 pub mod cached;
 pub mod channel;
 pub mod clock;
-pub mod counters;
 pub mod error;
 pub mod ethtool;
 pub mod journal;

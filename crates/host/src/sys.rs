@@ -38,7 +38,9 @@ pub(crate) use notice::{next_error, wait_for};
 pub(crate) use ns::{
     NamespaceKind, effective_ids, enter, keep_without, leave, netns_cookie, open_files, set_open_files,
 };
-pub(crate) use perf::{counter, read_group};
+pub(crate) use perf::{
+    PerfAttributes, PerfOf, PerfRing, flag as perf_flag, perf_disable, perf_enable, perf_open, perf_read,
+};
 pub(crate) use sched::{
     accept_nudges, affinity, block_signals, clock_of_thread, current_cpu, current_thread, monotonic, nudge,
     pin, preemptions, set_timer_slack, sleep_until,

@@ -25,6 +25,13 @@ impl fmt::Display for Tid {
     }
 }
 
+impl Tid {
+    /// As system calls take it.
+    pub(crate) const fn number(self) -> i32 {
+        self.0
+    }
+}
+
 /// The calling thread.
 #[must_use]
 pub fn current_tid() -> Tid {

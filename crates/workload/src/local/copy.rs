@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use haul_copy::Selection;
-use haul_host::counters::{Count, Counters};
 use haul_host::memory::PageKind;
+use haul_host::probe::counters::{CountsCycles, CycleCounter};
 use haul_host::thread::{self, CpuList};
 use haul_stats::reading::CellValue;
 use haul_stats::{ByteCount, Cell, Doubt, Metric, Reading, Scope};
@@ -227,7 +227,7 @@ pub struct CopySubject {
     seed: u64,
     drawn: u64,
     ceilings: Ceilings,
-    counters: std::result::Result<Box<dyn Count>, String>,
+    counters: std::result::Result<Box<dyn CountsCycles>, String>,
     /// Of the last sample.
     distance: usize,
     /// The least share that the windows of threads had in common.
@@ -241,7 +241,7 @@ impl CopySubject {
     /// # Errors
     /// What of it cannot be measured here, with the remedy.
     pub fn new(spec: &CopySpec, cpus: &CpuList, first: Option<u32>, ceilings: Ceilings) -> Result<Self> {
-        let counters = Counters::open().map(|counters| Box::new(counters) as Box<dyn Count>);
+        let counters = CycleCounter::open().map(|counters| Box::new(counters) as Box<dyn CountsCycles>);
         Self::counting(spec, cpus, first, ceilings, counters.map_err(|error| error.to_string()))
     }
 
@@ -254,7 +254,7 @@ impl CopySubject {
         cpus: &CpuList,
         first: Option<u32>,
         ceilings: Ceilings,
-        counters: std::result::Result<Box<dyn Count>, String>,
+        counters: std::result::Result<Box<dyn CountsCycles>, String>,
     ) -> Result<Self> {
         let mut cpus = cpus.cpus().to_vec();
         if let Some(place) = first.and_then(|first| cpus.iter().position(|&cpu| cpu == first)) {

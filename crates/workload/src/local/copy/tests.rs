@@ -1,4 +1,4 @@
-use haul_host::counters::Counts;
+use haul_host::probe::counters::Cycles;
 use haul_host::signal::Stop;
 use haul_stats::Value;
 
@@ -7,11 +7,11 @@ use super::*;
 /// Counts so much more with every read.
 struct Fake(u64);
 
-impl Count for Fake {
-    fn read(&mut self) -> Option<Counts> {
+impl CountsCycles for Fake {
+    fn read(&mut self) -> Option<Cycles> {
         self.0 += 1;
         let at = self.0;
-        Some(Counts { cycles: 1000 * at, instructions: 3000 * at, enabled: at, running: at })
+        Some(Cycles { cycles: 1000 * at, instructions: 3000 * at, enabled: at, running: at })
     }
 }
 
@@ -168,7 +168,7 @@ fn overlapping_ends_are_for_those_who_promise_it_and_the_others_are_named() {
 
 #[test]
 fn counters_are_readings_where_there_are_some_and_one_reason_where_there_are_none() {
-    let count: Box<dyn Count> = Box::new(Fake(0));
+    let count: Box<dyn CountsCycles> = Box::new(Fake(0));
     let mut counted =
         CopySubject::counting(&spec("bytes"), &here(), None, Ceilings::sizes_only(0), Ok(count))
             .expect("fits");

@@ -1,17 +1,16 @@
-//! Cycles and instructions of the calling thread, from the CPU's own counters.
+//! Cycles and instructions of the calling thread in user mode: what a survey of copy routines counts.
 //!
-//! [`Counters::open`] says why where there are none (a virtual machine often has none, and `perf_event_paranoid` may forbid
-//! them). Where other programs count too, the kernel takes turns; a count that was not running all the time would be a guess,
-//! so [`Counts::since`] gives none. [`Count`] is the seam: whoever measures takes anything that counts.
+//! [`CycleCounter::open`] says why where there are none (a virtual machine often has none, and `perf_event_paranoid` may forbid
+//! them). Where other programs count too, the kernel takes turns; for a sample of microseconds a scaled count would be a guess,
+//! so [`Cycles::since`] gives none. [`CountsCycles`] is the seam: whoever measures takes anything that counts.
 
-use std::os::fd::OwnedFd;
-
+use super::{Counters, Event, Of, Snapshot};
 use crate::error::{HostError, Result};
-use crate::sys;
+use crate::thread;
 
 /// What was counted up to a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
+pub struct Cycles {
     /// CPU cycles in user mode.
     pub cycles: u64,
     /// Instructions completed in user mode.
@@ -22,7 +21,7 @@ pub struct Counts {
     pub running: u64,
 }
 
-impl Counts {
+impl Cycles {
     /// Cycles and instructions since `earlier`; `None` where the counters did not run all the time.
     #[must_use]
     pub fn since(self, earlier: Self) -> Option<(u64, u64)> {
@@ -34,54 +33,53 @@ impl Counts {
 }
 
 /// Something that counts for the thread that asks.
-pub trait Count: Send {
+pub trait CountsCycles: Send {
     /// What was counted so far; `None` where it could not be read.
-    fn read(&mut self) -> Option<Counts>;
+    fn read(&mut self) -> Option<Cycles>;
 }
 
 /// The counters of the thread that opened them.
 #[derive(Debug)]
-pub struct Counters {
-    cycles: OwnedFd,
-    /// Read with its leader; it counts while it is open.
-    _instructions: OwnedFd,
-}
+pub struct CycleCounter(Counters);
 
-impl Counters {
+impl CycleCounter {
     /// Opens both for the calling thread.
     ///
     /// # Errors
     /// What the kernel says, with what it means and the remedy.
     pub fn open() -> Result<Self> {
-        /// `PERF_COUNT_HW_CPU_CYCLES`.
-        const CYCLES: u64 = 0;
-        /// `PERF_COUNT_HW_INSTRUCTIONS`.
-        const INSTRUCTIONS: u64 = 1;
-        let refused =
-            |error| explain(HostError::os("open", "the counters of cycles and instructions", error));
-        let cycles = sys::counter(CYCLES, None).map_err(refused)?;
-        let instructions = sys::counter(INSTRUCTIONS, Some(&cycles)).map_err(refused)?;
-        Ok(Self { cycles, _instructions: instructions })
-    }
-}
-
-fn explain(error: HostError) -> HostError {
-    let hint = match error.errno() {
-        Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV) => {
-            "this CPU, or the virtual machine, gives the kernel no such counter"
+        let events = vec![Event::parse("cycles:u")?, Event::parse("instructions:u")?];
+        let counters = Counters::open(&[events], Of::Thread(thread::current_tid()));
+        let now = counters.read();
+        match now.since(&now).into_iter().find_map(|count| count.reason) {
+            None => Ok(Self(counters)),
+            Some(reason) => Err(HostError::Unavailable {
+                operation: "open",
+                object: "the counters of cycles and instructions".into(),
+                reason,
+            }),
         }
-        Some(libc::EACCES | libc::EPERM) => "be root, or set kernel.perf_event_paranoid to 2 or less",
-        Some(libc::ENOSYS) => "this kernel was built without perf events",
-        _ => return error,
-    };
-    error.with_hint(hint)
+    }
 }
 
-impl Count for Counters {
-    fn read(&mut self) -> Option<Counts> {
-        let (enabled, running, [cycles, instructions]) = sys::read_group::<2>(&self.cycles).ok()?;
-        Some(Counts { cycles, instructions, enabled, running })
+impl CountsCycles for CycleCounter {
+    fn read(&mut self) -> Option<Cycles> {
+        of(&self.0.read())
     }
+}
+
+/// Several kinds of cores are several readings; a thread is on one of them at a time, and the sums are its own.
+fn of(snapshot: &Snapshot) -> Option<Cycles> {
+    let places = snapshot.words.first().filter(|places| !places.is_empty())?;
+    places.iter().try_fold(Cycles::default(), |sum, words| {
+        let &[enabled, running, cycles, instructions] = words.as_slice() else { return None };
+        Some(Cycles {
+            cycles: sum.cycles + cycles,
+            instructions: sum.instructions + instructions,
+            enabled: sum.enabled.max(enabled),
+            running: sum.running + running,
+        })
+    })
 }
 
 #[cfg(test)]
@@ -90,7 +88,7 @@ mod tests {
 
     #[test]
     fn counters_count_the_work_of_this_thread_or_say_why_there_are_none() {
-        match Counters::open() {
+        match CycleCounter::open() {
             Ok(mut counters) => {
                 let before = counters.read().expect("read");
                 let turns = (0..1_000_000_u64).fold(0, |sum, turn| std::hint::black_box(sum ^ turn));
@@ -103,7 +101,7 @@ mod tests {
             Err(error) => {
                 let text = error.to_string();
                 assert!(text.starts_with("cannot open the counters of cycles and instructions: "), "{text}");
-                assert!(text.contains("; "), "no remedy, or meaning: {text}");
+                assert!(text.len() > 80, "no meaning: {text}");
             }
         }
     }
@@ -111,7 +109,7 @@ mod tests {
     #[test]
     fn a_count_that_did_not_run_all_the_time_is_none() {
         let at =
-            |count, enabled, running| Counts { cycles: count, instructions: 2 * count, enabled, running };
+            |count, enabled, running| Cycles { cycles: count, instructions: 2 * count, enabled, running };
         assert_eq!(at(30, 200, 200).since(at(10, 100, 100)), Some((20, 40)));
         assert_eq!(at(30, 200, 150).since(at(10, 100, 100)), None, "others had the counter half of the time");
         assert_eq!(at(10, 200, 200).since(at(10, 100, 100)), None, "nothing was counted");

@@ -1,0 +1,549 @@
+//! Where the CPUs of this host were: samples of all of them, by symbol of the kernel and of every program.
+//!
+//! Each CPU has an event that fires `hz` times a second and writes where it was into a ring; a thread empties the rings ten times a
+//! second and adds up equal samples. Names are looked up after the window ([`Profiler::finish`]), never in it. Memory is
+//! bounded: so many distinct addresses and stacks, and what finds no room is counted as `other`.
+//!
+//! ```text
+//! start ─▶ per CPU: event ─▶ ring ─▶ (10/s) decode ─▶ tally of [open, close)
+//! finish ─▶ kallsyms, ELF ─▶ symbols, classes, stacks ─▶ Profile
+//! ```
+//!
+//! Where the CPU has a counter of cycles, a sample stands for so many cycles, and is taken also where interrupts are off. Where it
+//! has none, a timer takes the samples (`cpu-clock`), each stands for time, and code that keeps interrupts off is charged to where they
+//! are allowed again. Which of the two it was is in the profile ([`Profile::event`]): never compare one with the other.
+//!
+//! Samples are told apart by the kernel's `CLOCK_MONOTONIC` (`use_clockid`), so the edges of the window are exact, whenever the
+//! rings are emptied.
+
+mod class;
+pub mod record;
+mod tally;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use self::record::{CALL_CHAIN, SAMPLE_TYPE};
+use self::tally::{Names, Tally};
+use super::counters::Cores;
+use super::permission::{Asked, Facts, Obstacle};
+use super::symbols::kernel::KernelSymbols;
+use crate::error::{HostError, Named as _, Result};
+use crate::sys::{self, PerfAttributes, PerfOf, PerfRing, perf_flag};
+use crate::thread::{self, CpuList};
+
+pub use self::class::Class;
+
+/// How to sample.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProfileOptions {
+    /// Samples a second and CPU, from 1 to `kernel.perf_event_max_sample_rate`. A number that no timer of the kernel is a multiple of
+    /// does not walk in step with it.
+    pub hz: u32,
+    /// Callers too: stacks, and what is softirq. Each sample then takes a few hundred bytes and about a microsecond more.
+    pub call_chains: bool,
+    /// What to sample by, the first that this host has. The one that was used is recorded.
+    pub events: Vec<Sampler>,
+}
+
+impl Default for ProfileOptions {
+    fn default() -> Self {
+        Self { hz: 997, call_chains: true, events: vec![Sampler::Cycles, Sampler::CpuClock] }
+    }
+}
+
+/// What makes a CPU tell where it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sampler {
+    /// The CPU's counter of cycles.
+    Cycles,
+    /// A timer of the kernel.
+    CpuClock,
+}
+
+impl Sampler {
+    /// As `perf` calls it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cycles => "cycles",
+            Self::CpuClock => "cpu-clock",
+        }
+    }
+
+    /// What a sample stands for an amount of.
+    #[must_use]
+    pub fn unit(self) -> Unit {
+        match self {
+            Self::Cycles => Unit::Cycles,
+            Self::CpuClock => Unit::Nanoseconds,
+        }
+    }
+}
+
+/// Of what the amounts of a profile are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// CPU time, in ns.
+    Nanoseconds,
+    /// Cycles of CPUs that were not halted.
+    Cycles,
+}
+
+/// In what a CPU was busy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Context {
+    /// User mode.
+    User,
+    /// The kernel, for a system call, a fault or a thread of its own; or unknown, where no call chains were asked for.
+    Kernel,
+    /// A soft interrupt, wherever it ran.
+    Softirq,
+    /// An interrupt.
+    Hardirq,
+}
+
+/// What a symbol cost in the window.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SymbolCost {
+    /// Its name, demangled; `[unknown]` where there is none.
+    pub symbol: String,
+    /// Where it is: `[kernel]`, a module (`tcp_bbr`), the name of a file (`libc.so.6`), `[vdso]`, `[anonymous]`.
+    pub module: String,
+    /// What kind of work.
+    pub class: Class,
+    /// In what the CPU was.
+    pub context: Context,
+    /// Whether a thread of this process was there, itself or interrupted.
+    pub own: bool,
+    /// Samples in it, not in what it called.
+    pub samples: u64,
+    /// What they stand for, in the profile's unit.
+    pub amount: u64,
+}
+
+/// What a class of the kernel's work, or user mode, cost in the window: of all samples, also those not listed by symbol.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassCost {
+    /// Which.
+    pub class: Class,
+    /// Samples in it.
+    pub samples: u64,
+    /// What they stand for, in the profile's unit.
+    pub amount: u64,
+}
+
+/// Where the CPUs of a host were in a window. `samples` = those of `symbols` + `other` + `idle`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Profile {
+    /// What was sampled by: `cycles` or `cpu-clock`. Profiles of different events are not to be compared.
+    pub event: String,
+    /// Of what all amounts are.
+    pub unit: Unit,
+    /// Samples a second and CPU that were asked for.
+    pub hz: u32,
+    /// CPUs that were sampled.
+    pub cpus: u32,
+    /// The length of the window.
+    pub window: Duration,
+    /// Samples of the window.
+    pub samples: u64,
+    /// What they stand for.
+    pub amount: u64,
+    /// Samples for which there was no room in a ring. They are missing.
+    pub lost: u64,
+    /// How often the kernel stopped sampling a CPU for the rest of a tick, because it took too much time. Those are missing too.
+    pub throttled: u64,
+    /// Records that were not understood.
+    pub malformed: u64,
+    /// Samples whose address has no symbol.
+    pub unresolved: u64,
+    /// Samples of CPUs with nothing to do.
+    pub idle: u64,
+    /// Samples beyond the symbols listed.
+    pub other: u64,
+    /// The costliest first, at most [`Profile::MOST_SYMBOLS`]; idle is not among them.
+    pub symbols: Vec<SymbolCost>,
+    /// All but idle, by class, the costliest first.
+    pub classes: Vec<ClassCost>,
+    /// Folded stacks with their samples, the most frequent first, at most [`Profile::MOST_STACKS`]: the command, then its frames from the
+    /// outermost, between `;`, those of the kernel with `_[k]` behind them.
+    pub stacks: Vec<(String, u64)>,
+    /// Samples beyond the stacks listed.
+    pub other_stacks: u64,
+    /// Build ids by file, and the kernel's as `[kernel]`: which code the names are of.
+    pub build_ids: BTreeMap<String, String>,
+    /// What to know about it.
+    pub notes: Vec<String>,
+}
+
+impl Profile {
+    /// No more symbols are listed.
+    pub const MOST_SYMBOLS: usize = 1000;
+    /// No more stacks are listed.
+    pub const MOST_STACKS: usize = 4000;
+
+    /// The stacks as flame graphs take them: a line each, `frame;frame;frame count`.
+    #[must_use]
+    pub fn folded(&self) -> String {
+        self.stacks.iter().map(|(stack, samples)| format!("{stack} {samples}\n")).collect()
+    }
+
+    /// The share of samples with a symbol, 0 to 1, of all that were not idle.
+    #[must_use]
+    pub fn resolved(&self) -> f64 {
+        let busy = self.samples.saturating_sub(self.idle);
+        if busy == 0 { 1.0 } else { 1.0 - self.unresolved as f64 / busy as f64 }
+    }
+}
+
+/// Samples all CPUs until it is finished or dropped.
+#[derive(Debug)]
+pub struct Profiler {
+    shared: Arc<Shared>,
+    reader: Option<JoinHandle<Tally>>,
+    used: Used,
+    hz: u32,
+    cpus: u32,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// The edges of the window in ns of the monotonic clock; `u64::MAX`: not yet.
+    open: AtomicU64,
+    close: AtomicU64,
+    stop: Mutex<bool>,
+    wake: Condvar,
+}
+
+/// What is sampled by, and what there is to say about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Used {
+    sampler: Sampler,
+    notes: Vec<String>,
+    chains: bool,
+}
+
+/// How often the rings are emptied. A wake-up costs a few microseconds, so this is not to be seen in what is measured.
+const EMPTY_EVERY: Duration = Duration::from_millis(100);
+/// A ring holds what comes in so long, so that a reader that is late loses nothing.
+const HELD: f64 = 0.25;
+/// Callers of a sample at most. Paths through the network are thirty to forty deep.
+const DEEPEST: u16 = 64;
+
+impl Profiler {
+    /// Begins to sample. Nothing counts before [`Profiler::mark_open`].
+    ///
+    /// # Errors
+    /// A rate that the kernel does not allow, or what stands in the way of any event; see [`preflight`].
+    pub fn start(options: &ProfileOptions) -> Result<Self> {
+        check_rate(options.hz)?;
+        let cpus = CpuList::online()?;
+        let (events, used) = open(options, &cpus)?;
+        let pages = ring_pages(options.hz, used.chains);
+        let mut rings = Vec::with_capacity(events.len());
+        for event in events {
+            let ring = map(&event, pages)?;
+            rings.push((event, ring));
+        }
+        let shared = Arc::new(Shared {
+            open: AtomicU64::new(u64::MAX),
+            close: AtomicU64::new(u64::MAX),
+            stop: Mutex::new(false),
+            wake: Condvar::new(),
+        });
+        for (event, _) in &rings {
+            sys::perf_enable(event.as_fd()).named("start", || "sampling".into())?;
+        }
+        let tally = Tally::new(std::process::id(), used.chains);
+        let (seen, all) = (Arc::clone(&shared), cpus.clone());
+        let work = move || read_rings(rings, &seen, tally, &all);
+        let reader = std::thread::Builder::new().name("haul-profile".into()).spawn(work);
+        let reader = reader.named("start", || "the thread that reads samples".into())?;
+        let count = u32::try_from(cpus.cpus().len()).unwrap_or(u32::MAX);
+        Ok(Self { shared, reader: Some(reader), used, hz: options.hz, cpus: count })
+    }
+
+    /// From now on samples count.
+    pub fn mark_open(&self) {
+        self.shared.open.store(now(), Ordering::SeqCst);
+    }
+
+    /// From now on samples do not count any more.
+    pub fn mark_close(&self) {
+        self.shared.close.store(now(), Ordering::SeqCst);
+    }
+
+    /// What it was called as it began: `cycles` or `cpu-clock`.
+    #[must_use]
+    pub fn event(&self) -> &'static str {
+        self.used.sampler.name()
+    }
+
+    /// Ends sampling, closes the window where it is open, and looks up the names: a few tens of milliseconds of one CPU.
+    ///
+    /// # Errors
+    /// A window without a sample, with the likely cause.
+    pub fn finish(mut self) -> Result<Profile> {
+        if self.shared.close.load(Ordering::SeqCst) == u64::MAX {
+            self.mark_close();
+        }
+        let tally = self.stop().ok_or_else(|| HostError::Unavailable {
+            operation: "read",
+            object: "the samples".into(),
+            reason: "the thread that reads them ended early (a bug in haul)".into(),
+        })?;
+        let (open, close) =
+            (self.shared.open.load(Ordering::SeqCst), self.shared.close.load(Ordering::SeqCst));
+        let window = Duration::from_nanos(close.saturating_sub(open));
+        if tally.samples() == 0 {
+            return Err(HostError::Unavailable {
+                operation: "profile",
+                object: "this host".into(),
+                reason: self.why_none(&tally, open, window),
+            });
+        }
+        Ok(tally.profile(self.header(window), &mut Names::host()))
+    }
+
+    fn header(&self, window: Duration) -> tally::Header {
+        tally::Header {
+            event: self.used.sampler.name().to_owned(),
+            unit: self.used.sampler.unit(),
+            hz: self.hz,
+            cpus: self.cpus,
+            window,
+            notes: self.used.notes.clone(),
+        }
+    }
+
+    fn why_none(&self, tally: &Tally, open: u64, window: Duration) -> String {
+        let expected = window.as_secs_f64() * f64::from(self.hz) * f64::from(self.cpus);
+        if open == u64::MAX {
+            "no sample: its window was never opened".into()
+        } else if expected < 10.0 {
+            format!("no sample: {} ms at {} Hz is too short a window", window.as_millis(), self.hz)
+        } else if tally.lost() > 0 {
+            format!("no sample: all {} were lost, because the rings were not read in time", tally.lost())
+        } else if tally.malformed() > 0 {
+            format!("no sample: {} records were not understood", tally.malformed())
+        } else if tally.outside() > 0 {
+            format!("no sample in the window, and {} outside of it: the clocks disagree", tally.outside())
+        } else if self.used.sampler == Sampler::Cycles {
+            "no sample: the counter of cycles never fired, as where a virtual machine counts and gives no interrupts, or \
+             where nothing ran; sample by cpu-clock"
+                .into()
+        } else {
+            "no sample: the kernel's timers never fired".into()
+        }
+    }
+
+    /// Ends the reader.
+    fn stop(&mut self) -> Option<Tally> {
+        let reader = self.reader.take()?;
+        *self.shared.stop.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.shared.wake.notify_all();
+        reader.join().ok()
+    }
+}
+
+impl Drop for Profiler {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn now() -> u64 {
+    u64::try_from(sys::monotonic().as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn check_rate(hz: u32) -> Result<()> {
+    const FILE: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
+    /// The kernel's own default.
+    const USUAL: u32 = 100_000;
+    let most = fs::read_to_string(FILE).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL);
+    if (1..=most).contains(&hz) {
+        return Ok(());
+    }
+    Err(HostError::Unavailable {
+        operation: "sample",
+        object: format!("{hz} times a second"),
+        reason: format!(
+            "kernel.perf_event_max_sample_rate = {most}: from 1 to that many are possible (the kernel lowers it where \
+                         sampling took too much time)"
+        ),
+    })
+}
+
+/// Room for what comes in [`HELD`] seconds, by the largest records, as a power of two of pages.
+fn ring_pages(hz: u32, chains: bool) -> usize {
+    /// Header and fields of a sample, without callers.
+    const FIXED: f64 = 48.0;
+    let record = FIXED + if chains { 8.0 * f64::from(DEEPEST + 4) } else { 0.0 };
+    let bytes = record * f64::from(hz) * HELD;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 2^27")]
+    let pages = bytes as usize / sys::page_size() + 1;
+    pages.next_power_of_two().clamp(16, 1024)
+}
+
+/// Maps a ring, a smaller one where so much memory may not be locked (`kernel.perf_event_mlock_kb`).
+fn map(event: &OwnedFd, pages: usize) -> Result<PerfRing> {
+    const LEAST: usize = 4;
+    let mut pages = pages;
+    loop {
+        match PerfRing::map(event.as_fd(), pages) {
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) && pages > LEAST => pages /= 2,
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                let error = HostError::os("map", "the rings of samples", error);
+                return Err(HostError::Unavailable {
+                    operation: "map",
+                    object: "the rings of samples".into(),
+                    reason: format!(
+                        "{error}; raise kernel.perf_event_mlock_kb or ulimit -l, or give haul CAP_IPC_LOCK"
+                    ),
+                });
+            }
+            other => return other.named("map", || "the rings of samples".into()),
+        }
+    }
+}
+
+/// `PERF_TYPE_HARDWARE` and `PERF_COUNT_HW_CPU_CYCLES`; `PERF_TYPE_SOFTWARE` and `PERF_COUNT_SW_CPU_CLOCK`.
+const CYCLES: (u32, u64) = (0, 0);
+const CPU_CLOCK: (u32, u64) = (1, 0);
+
+fn attributes(sampler: Sampler, hz: u32, chains: bool) -> PerfAttributes {
+    let (kind, config) = match sampler {
+        Sampler::Cycles => CYCLES,
+        Sampler::CpuClock => CPU_CLOCK,
+    };
+    PerfAttributes {
+        kind,
+        config,
+        sample: u64::from(hz),
+        sample_type: SAMPLE_TYPE | if chains { CALL_CHAIN } else { 0 },
+        flags: perf_flag::DISABLED | perf_flag::FREQUENCY | perf_flag::SAMPLE_ID_ALL | perf_flag::USE_CLOCK,
+        clock: libc::CLOCK_MONOTONIC,
+        max_stack: if chains { deepest() } else { 0 },
+        ..PerfAttributes::default()
+    }
+}
+
+/// [`DEEPEST`], or less where the kernel allows less.
+fn deepest() -> u16 {
+    let allowed = fs::read_to_string("/proc/sys/kernel/perf_event_max_stack");
+    allowed.ok().and_then(|text| text.trim().parse().ok()).map_or(DEEPEST, |most: u16| most.min(DEEPEST))
+}
+
+/// An event on each CPU, by the first sampler this host has.
+fn open(options: &ProfileOptions, cpus: &CpuList) -> Result<(Vec<OwnedFd>, Used)> {
+    let facts = Facts::host();
+    let cores = super::counters::kinds_of_cores();
+    let mut notes = Vec::new();
+    let mut refusal = None;
+    for &sampler in &options.events {
+        let attributes = attributes(sampler, options.hz, options.call_chains);
+        match open_all(&attributes, sampler, cpus, &cores) {
+            Ok(events) => {
+                if sampler == Sampler::CpuClock {
+                    notes.push(
+                        "sampled by a timer: what ran with interrupts off is charged to where they were allowed again"
+                            .to_owned(),
+                    );
+                }
+                if !options.call_chains {
+                    notes.push(
+                        "without call chains: softirq is not told from the rest of the kernel".to_owned(),
+                    );
+                }
+                return Ok((events, Used { sampler, notes, chains: options.call_chains }));
+            }
+            Err(error) => {
+                let asked =
+                    Asked { host: true, kernel: true, tracepoint: false, cores: sampler == Sampler::Cycles };
+                let reason = facts.reason(error.raw_os_error(), asked);
+                notes.push(format!("not sampled by {}: {reason}", sampler.name()));
+                refusal = Some(reason);
+            }
+        }
+    }
+    Err(HostError::Unavailable {
+        operation: "profile",
+        object: "this host".into(),
+        reason: refusal.unwrap_or_else(|| "no event to sample by was named".into()),
+    })
+}
+
+fn open_all(
+    attributes: &PerfAttributes,
+    sampler: Sampler,
+    cpus: &CpuList,
+    cores: &[Cores],
+) -> std::io::Result<Vec<OwnedFd>> {
+    let open = |cpu: u32| {
+        let kind = cores.iter().find(|cores| sampler == Sampler::Cycles && cores.cpus.cpus().contains(&cpu));
+        let config = attributes.config | kind.map_or(0, |cores| u64::from(cores.kind) << 32);
+        // The more precise the better: 2 is the instruction itself, 0 somewhere behind it. Not every CPU has all.
+        let levels: &[u64] = if sampler == Sampler::Cycles { &[2, 1, 0] } else { &[0] };
+        let mut answer = Err(std::io::ErrorKind::Unsupported.into());
+        for level in levels {
+            let flags = attributes.flags | level << perf_flag::PRECISE_SHIFT;
+            answer = sys::perf_open(&PerfAttributes { config, flags, ..*attributes }, PerfOf::Cpu(cpu), None);
+            if answer.is_ok() {
+                break;
+            }
+        }
+        answer
+    };
+    cpus.cpus().iter().map(|&cpu| open(cpu)).collect()
+}
+
+fn read_rings(
+    mut rings: Vec<(OwnedFd, PerfRing)>,
+    shared: &Shared,
+    mut tally: Tally,
+    cpus: &CpuList,
+) -> Tally {
+    // Whoever started it may be pinned to the CPU that is measured. Where a cpuset forbids the others, it stays.
+    let _ = thread::pin_current(cpus);
+    let mut bytes = Vec::new();
+    loop {
+        let stop = {
+            let stop = shared.stop.lock().unwrap_or_else(PoisonError::into_inner);
+            let waited = shared.wake.wait_timeout_while(stop, EMPTY_EVERY, |stop| !*stop);
+            *waited.unwrap_or_else(PoisonError::into_inner).0
+        };
+        for (event, ring) in &mut rings {
+            if stop {
+                // What it still writes would not be of the window.
+                let _ = sys::perf_disable(event.as_fd());
+            }
+            bytes.clear();
+            ring.drain(&mut bytes);
+            let window = shared.open.load(Ordering::SeqCst)..shared.close.load(Ordering::SeqCst);
+            tally.take(&bytes, &window);
+        }
+        if stop {
+            return tally;
+        }
+    }
+}
+
+/// What keeps a profile of this host from being had ([`Obstacle::fatal`]) or from being whole, named exactly. haul changes none
+/// of it.
+#[must_use]
+pub fn preflight() -> Vec<Obstacle> {
+    let cpu = CpuList::online().ok().and_then(|list| list.cpus().first().copied()).unwrap_or(0);
+    let opened = sys::perf_open(&attributes(Sampler::CpuClock, 1, false), PerfOf::Cpu(cpu), None);
+    Facts::host().obstacles(opened.map(drop).map_err(|error| error.raw_os_error()), KernelSymbols::visible())
+}
