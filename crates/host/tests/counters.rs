@@ -114,7 +114,7 @@ fn what_cannot_be_counted_is_absent_with_a_reason_and_costs_the_others_nothing()
     let names: Vec<&str> = counts.iter().map(|count| count.event.as_str()).collect();
     assert_eq!(names, ["cycles", "instructions", "no_such_pmu/event=1/", "task-clock", "no:tracepoint"]);
     assert_eq!(counts.iter().map(|count| count.group).collect::<Vec<_>>(), [0, 0, 1, 1, 1]);
-    assert!(value(&counts, "task-clock") >= 4_000_000, "{counts:?}");
+    assert!(value(&counts, "task-clock") > 100_000, "{counts:?}");
     for count in &counts {
         match (count.value, &count.reason) {
             (Some(_), _) => assert_ne!(count.event, "no:tracepoint"),

@@ -53,7 +53,7 @@ impl KernelSymbols {
         })
     }
 
-    fn parse(mut lines: impl BufRead) -> Result<Self, String> {
+    pub(crate) fn parse(mut lines: impl BufRead) -> Result<Self, String> {
         let mut all = Self { modules: vec![KERNEL.to_owned()], ..Self::default() };
         let (mut line, mut seen) = (String::new(), 0_u64);
         loop {
