@@ -236,8 +236,9 @@ struct Used {
 
 /// How often the rings are emptied. A wake-up costs a few microseconds, so this is not to be seen in what is measured.
 const EMPTY_EVERY: Duration = Duration::from_millis(100);
-/// A ring holds what comes in so long, so that a reader that is late loses nothing.
-const HELD: f64 = 0.25;
+/// A ring holds what comes in so many seconds, by the largest records: with a quarter of one, and CPUs that compilers were using
+/// too, the reader was late enough to lose a tenth of the samples.
+const HELD: f64 = 1.0;
 /// Callers of a sample at most. Paths through the network are thirty to forty deep.
 const DEEPEST: u16 = 64;
 

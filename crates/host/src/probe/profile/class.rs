@@ -404,8 +404,6 @@ const TABLE: &[(By, Class, &str)] = &[
     ),
     (
         By::Names(&[
-            "irqentry_enter",
-            "irqentry_exit",
             "common_interrupt",
             "__common_interrupt",
             "asm_common_interrupt",
@@ -437,7 +435,7 @@ const TABLE: &[(By, Class, &str)] = &[
         "kernel/irq and the entries by architecture",
     ),
     (
-        By::Starts(&["sysvec_", "__sysvec_", "asm_sysvec_", "irq_work_", "vring_interrupt"]),
+        By::Starts(&["irqentry_", "sysvec_", "__sysvec_", "asm_sysvec_", "irq_work_", "vring_interrupt"]),
         Class::Interrupt,
         "vectors of x86",
     ),
