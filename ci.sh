@@ -11,9 +11,10 @@ cd "$(dirname "$0")"
 export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
 
 setup() {
-    # iproute2 shapes links and makes the named namespaces of the tests; the others are what bench/ compares with.
+    # iproute2 shapes links and makes the named namespaces of the tests, perf is what counters and profiles are compared with; the
+    # others are what bench/ compares with.
     local want=() package tool
-    for package in iproute2:tc iperf3:iperf3 iperf:iperf nuttcp:nuttcp qperf:qperf sockperf:sockperf; do
+    for package in iproute2:tc linux-perf:perf iperf3:iperf3 iperf:iperf nuttcp:nuttcp qperf:qperf sockperf:sockperf; do
         tool=${package#*:}
         command -v "$tool" >/dev/null || [ -x "/usr/sbin/$tool" ] || want+=("${package%:*}")
     done

@@ -40,7 +40,7 @@ fn a_thread_that_spins_has_its_cpu_time_as_task_clock_and_one_that_sleeps_has_no
     let counts = counted(&["task-clock"], || {
         let before = thread::cpu_clock(tid).expect("clock");
         spin(Duration::from_millis(300));
-        used = thread::cpu_clock(tid).expect("clock") - before;
+        used = thread::cpu_clock(tid).expect("clock").saturating_sub(before);
     });
     let (counted_ns, used) = (value(&counts, "task-clock") as f64, used.as_nanos() as f64);
     assert!((counted_ns / used - 1.0).abs() < 0.02, "{counted_ns} ns counted, {used} ns used");
@@ -73,7 +73,7 @@ fn each_move_to_another_cpu_is_a_migration_and_staying_is_none() {
         let to = |cpu: u32| thread::pin_current(&CpuList::from_iter([cpu])).expect("pin");
         to(cpus[0]);
         let moved = counted(&["cpu-migrations"], || {
-            (1..=MOVES).for_each(|turn| to(cpus[usize::try_from(turn % 2).expect("0 or 1")]))
+            (1..=MOVES).for_each(|turn| to(cpus[usize::try_from(turn % 2).expect("0 or 1")]));
         });
         let stayed = counted(&["cpu-migrations"], || spin(Duration::from_millis(20)));
         (value(&moved, "cpu-migrations"), value(&stayed, "cpu-migrations"))

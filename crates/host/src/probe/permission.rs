@@ -31,6 +31,7 @@ impl fmt::Display for Obstacle {
 }
 
 /// What decides about perf events.
+#[expect(clippy::struct_excessive_bools, reason = "facts of which none says anything of another")]
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Facts {
     /// `kernel.perf_event_paranoid`; `None`: the kernel has no perf events, or `/proc/sys` is not to be seen.
@@ -50,6 +51,7 @@ pub(crate) struct Facts {
 }
 
 /// What is asked of the kernel.
+#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Asked {
     /// A whole CPU and not a thread.

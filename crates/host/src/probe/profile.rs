@@ -196,7 +196,14 @@ impl Profile {
     /// The stacks as flame graphs take them: a line each, `frame;frame;frame count`.
     #[must_use]
     pub fn folded(&self) -> String {
-        self.stacks.iter().map(|(stack, samples)| format!("{stack} {samples}\n")).collect()
+        let mut text = String::new();
+        for (stack, samples) in &self.stacks {
+            text.push_str(stack);
+            text.push(' ');
+            text.push_str(&samples.to_string());
+            text.push('\n');
+        }
+        text
     }
 
     /// The share of samples with a symbol, 0 to 1, of all that were not idle.

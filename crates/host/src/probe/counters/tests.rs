@@ -60,7 +60,7 @@ fn below_half_of_the_time_the_estimate_is_called_rough_and_at_none_there_is_no_v
         match says {
             None => assert_eq!(count.reason, None),
             Some(says) => {
-                assert!(count.reason.as_deref().is_some_and(|said| said.contains(says)), "{count:?}")
+                assert!(count.reason.as_deref().is_some_and(|said| said.contains(says)), "{count:?}");
             }
         }
     }

@@ -216,7 +216,9 @@ mod tests {
         let mut bytes = kind.to_ne_bytes().to_vec();
         bytes.extend(misc.to_ne_bytes());
         bytes.extend(size.to_ne_bytes());
-        words.iter().for_each(|word| bytes.extend(word.to_ne_bytes()));
+        for word in words {
+            bytes.extend(word.to_ne_bytes());
+        }
         bytes
     }
 

@@ -111,7 +111,7 @@ impl Tally {
                 Record::Sample(_) => self.outside += 1,
                 // The kernel tells of a loss with the next record that finds room, which may be after the window.
                 Record::Lost { count, time } if time.is_none_or(|time| time >= window.start) => {
-                    self.lost += count
+                    self.lost += count;
                 }
                 Record::Throttled { time } if window.contains(&time) => self.throttled += 1,
                 Record::Lost { .. } | Record::Throttled { .. } | Record::Unknown(_) => {}
@@ -152,7 +152,7 @@ impl Tally {
             sums.leaf(leaf, *weight, Self::context(*leaf), &looked_up, self.own, &names.drivers);
         }
         for ((leaf, words), weight) in &self.stacks {
-            let context = interrupted(words, &looked_up).unwrap_or_else(|| Self::context(*leaf));
+            let context = interrupted(*leaf, words, &looked_up).unwrap_or_else(|| Self::context(*leaf));
             if sums.leaf(leaf, *weight, context, &looked_up, self.own, &names.drivers) {
                 let folded = folded(*leaf, words, &looked_up, names);
                 *sums.stacks.entry(folded).or_default() += weight.samples;
@@ -255,10 +255,11 @@ fn callers(leaf: Leaf, words: &[u64]) -> impl Iterator<Item = (Space, u64)> {
     })
 }
 
-/// What interrupted what, by the innermost entry among the callers.
-fn interrupted(words: &[u64], names: &LookedUp) -> Option<Context> {
-    let leaf = Leaf { pid: 0, space: Space::Kernel, ip: 0 };
-    callers(leaf, words)
+/// What interrupted what, by the innermost entry among the place itself and its callers in the kernel.
+fn interrupted(leaf: Leaf, words: &[u64], names: &LookedUp) -> Option<Context> {
+    let own = (leaf.space, leaf.ip);
+    std::iter::once(own)
+        .chain(callers(leaf, words))
         .take_while(|(space, _)| *space == Space::Kernel)
         .find_map(|(_, ip)| class::interruption(names.kernel.get(&ip)?.symbol.as_deref()?))
 }
@@ -282,7 +283,18 @@ fn frame(pid: u32, space: Space, ip: u64, found: &LookedUp) -> String {
 
 /// As a frame: what separates frames and lines is not in it.
 fn clean(name: &str) -> String {
-    name.replace([';', '\n'], ":")
+    shortened(name, LONGEST_FRAME).replace([';', '\n'], ":")
+}
+
+/// Names of templates and closures grow to thousands of characters, of which nobody reads the end.
+const LONGEST_NAME: usize = 200;
+const LONGEST_FRAME: usize = 100;
+
+fn shortened(name: &str, most: usize) -> String {
+    match name.char_indices().nth(most) {
+        None => name.to_owned(),
+        Some((end, _)) => format!("{}…", &name[..end]),
+    }
 }
 
 /// Names by address.
@@ -356,7 +368,7 @@ impl Names {
     fn command(&self, pid: u32) -> String {
         match (&self.users, pid) {
             (_, 0) => "swapper".to_owned(),
-            (Users::Host(_), pid) => user::command(pid).unwrap_or_else(|| format!("[ended {pid}]")),
+            (Users::Host(_), pid) => user::command(pid).unwrap_or_else(|| "[ended]".to_owned()),
             #[cfg(test)]
             (Users::Fixed(_), pid) => format!("prog-{pid}"),
         }
@@ -432,7 +444,8 @@ impl Sums {
             self.unresolved += weight.samples;
         }
         self.classes.entry(class).or_default().add(weight);
-        let symbol = name.symbol.unwrap_or_else(|| "[unknown]".to_owned());
+        let symbol =
+            name.symbol.map_or_else(|| "[unknown]".to_owned(), |symbol| shortened(&symbol, LONGEST_NAME));
         let key = (symbol, name.module, class, context, leaf.pid == own);
         self.symbols.entry(key).or_default().add(weight);
         true

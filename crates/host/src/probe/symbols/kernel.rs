@@ -79,7 +79,7 @@ impl KernelSymbols {
         Ok(all)
     }
 
-    /// `ffffffff81000000 T _text`, or with a module: `ffffffffc0201000 t bbr_main	[tcp_bbr]`.
+    /// `ffffffff81000000 T _text`, or with a module: `ffffffffc0201000 t bbr_main [tcp_bbr]`, after a tab.
     fn take(&mut self, line: &str) -> Option<()> {
         let mut fields = line.split_ascii_whitespace();
         let address = u64::from_str_radix(fields.next()?, 16).ok().filter(|&address| address != 0)?;

@@ -8,9 +8,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use blazesym::helper::read_elf_build_id;
 use blazesym::symbolize::source::{Elf, Process, Source};
 use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 
@@ -129,9 +129,9 @@ impl UserSymbols {
             .flatten();
         if let Some(path) = &open
             && self.build_ids.len() < BUILD_IDS
-            && let Ok(Some(id)) = read_elf_build_id(path)
+            && let Some(id) = File::open(path).ok().and_then(|file| build_id_in(&file))
         {
-            self.build_ids.insert(mapping.path.clone(), hex(&id));
+            self.build_ids.insert(mapping.path.clone(), id);
         }
         self.files.insert(key, open.clone());
         open
@@ -147,6 +147,29 @@ fn hex(bytes: &[u8]) -> String {
         // Writing to a string does not fail.
         let _ = write!(text, "{byte:02x}");
         text
+    })
+}
+
+/// The build id of an ELF file of 64 bits, by its segments of notes. `blazesym` has a function for it that takes any note of that
+/// number, also a probe of systemtap's (0.2.7).
+fn build_id_in(file: &File) -> Option<String> {
+    const SEGMENT_OF_NOTES: u32 = 4;
+    /// Notes are some hundred bytes, or with probes some ten thousand.
+    const MOST: usize = 1 << 20;
+    let mut header = [0; 64];
+    file.read_exact_at(&mut header, 0).ok()?;
+    header.starts_with(b"\x7fELF\x02").then_some(())?;
+    let long = |bytes: &[u8], at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+    let short = |at: usize| Some(u64::from(u16::from_ne_bytes(header.get(at..at + 2)?.try_into().ok()?)));
+    let (table, size, count) = (long(&header, 32)?, short(54)?, short(56)?);
+    (0..count).find_map(|index| {
+        let mut segment = [0; 56];
+        file.read_exact_at(&mut segment, table.checked_add(index * size)?).ok()?;
+        let kind = u32::from_ne_bytes(segment[..4].try_into().ok()?);
+        (kind == SEGMENT_OF_NOTES).then_some(())?;
+        let mut notes = vec![0; usize::try_from(long(&segment, 32)?).ok()?.min(MOST)];
+        file.read_exact_at(&mut notes, long(&segment, 8)?).ok()?;
+        build_id_of(&notes)
     })
 }
 
@@ -174,8 +197,7 @@ fn build_id_of(mut notes: &[u8]) -> Option<String> {
 fn module_of(path: &str) -> String {
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
     match path {
-        "" => "[anonymous]".to_owned(),
-        "//anon" => "[anonymous]".to_owned(),
+        "" | "//anon" => "[anonymous]".to_owned(),
         path => path.rsplit('/').next().unwrap_or(path).to_owned(),
     }
 }
@@ -301,6 +323,8 @@ mod tests {
             bytes
         };
         let mut notes = note(6, b"Xen\0", b"linux");
+        // Systemtap's probes have the same number.
+        notes.extend(note(3, b"stapsdt\0", b"probe"));
         notes.extend(note(3, b"GNU\0", &[0xab, 1, 2, 3]));
         assert_eq!(build_id_of(&notes).as_deref(), Some("ab010203"));
         for length in 0..notes.len() {

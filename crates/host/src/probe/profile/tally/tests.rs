@@ -6,7 +6,9 @@ fn record(kind: u32, misc: u16, words: &[u64]) -> Vec<u8> {
     let mut bytes = kind.to_ne_bytes().to_vec();
     bytes.extend(misc.to_ne_bytes());
     bytes.extend(size.to_ne_bytes());
-    words.iter().for_each(|word| bytes.extend(word.to_ne_bytes()));
+    for word in words {
+        bytes.extend(word.to_ne_bytes());
+    }
     bytes
 }
 
@@ -42,13 +44,8 @@ const MODULE: u64 = 0xffff_ffff_c020_0010;
 fn names(zeroed: bool) -> Names {
     let text = "ffffffff81001000 T _copy_to_iter\nffffffff81002000 T handle_softirqs\nffffffff81003000 T default_idle\n\
         ffffffff81004000 T tcp_v4_rcv\nffffffff81005000 T vfs_read\nffffffffc0200000 t r8169_poll\t[r8169]\n";
-    let text = if zeroed {
-        text.replace("ffffffff", "00000000").replace("8100", "0000").replace("c020", "0000")
-    } else {
-        text.to_owned()
-    };
-    let text =
-        if zeroed { text.lines().map(|line| format!("{:016}{}\n", 0, &line[16..])).collect() } else { text };
+    let hidden = |line: &str| [&"0".repeat(16), &line[16..], "\n"].concat();
+    let text = if zeroed { text.lines().map(hidden).collect() } else { text.to_owned() };
     Names {
         kernel: KernelSymbols::parse(text.as_bytes()),
         users: Users::Fixed(BTreeMap::from([
@@ -240,4 +237,26 @@ fn the_costliest_thousand_symbols_are_listed_and_the_rest_is_other() {
     assert_eq!((profile.symbols.len(), profile.other, profile.samples), (1000, 200, 1203));
     assert_eq!((profile.symbols[0].symbol.as_str(), profile.symbols[0].samples), ("function_1199", 4));
     assert_eq!(profile.classes[0].samples, 1203, "classes are of all");
+}
+
+#[test]
+fn long_names_are_shortened_and_the_end_of_an_interrupt_is_no_interrupt() {
+    let long = "n".repeat(500);
+    assert_eq!((shortened(&long, 200).chars().count(), shortened("néé", 3).as_str()), (201, "néé"));
+    assert_eq!(shortened("néé", 2), "né…");
+    let text = "ffffffff81001000 T asm_sysvec_apic_timer_interrupt\nffffffff81002000 T __schedule\nffffffff81003000 t finish_task_switch\n\
+        ffffffff81004000 T handle_softirqs\n";
+    let mut fixed = names(false);
+    fixed.kernel = KernelSymbols::parse(text.as_bytes());
+    let (interrupt, schedule, finish, softirq) = (BASE + 0x1010, BASE + 0x2010, BASE + 0x3010, BASE + 0x4010);
+    let switched = [MARK_KERNEL, finish, schedule, interrupt];
+    let entering = [MARK_KERNEL, softirq, interrupt];
+    let records = [
+        vec![sample(KERNEL_MODE, OWN, finish, 150, Some(&switched)); 2],
+        vec![sample(KERNEL_MODE, OWN, softirq, 150, Some(&entering))],
+    ];
+    let profile = profile(true, &records.concat(), &mut fixed);
+    let contexts: Vec<_> =
+        short(&profile).into_iter().map(|(symbol, .., context, _, _)| (symbol, context)).collect();
+    assert_eq!(contexts, [("finish_task_switch", Context::Kernel), ("handle_softirqs", Context::Softirq)]);
 }
