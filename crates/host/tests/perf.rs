@@ -59,7 +59,7 @@ fn wait_for(file: File, text: &str) {
         let _ = BufReader::new(file).read_line(&mut line);
         send.send(line)
     });
-    let line = answered.recv_timeout(Duration::from_secs(60)).expect("perf answers");
+    let line = answered.recv_timeout(Duration::from_mins(1)).expect("perf answers");
     assert!(line.contains(text), "{line}");
 }
 
