@@ -47,7 +47,9 @@ pub struct ProfileOptions {
     /// Samples a second and CPU, from 1 to `kernel.perf_event_max_sample_rate`. A number that no timer of the kernel is a multiple of
     /// does not walk in step with it.
     pub hz: u32,
-    /// Callers too: stacks, and what is softirq. Each sample then takes a few hundred bytes and about a microsecond more.
+    /// Callers too: stacks, and what is softirq. Each sample then takes a few hundred bytes and some
+    /// microseconds more: where 997 samples a second took 2.5 % of a busy CPU (a virtual machine, whose timers are dear), with callers it
+    /// was 3.2 %.
     pub call_chains: bool,
     /// What to sample by, the first that this host has. The one that was used is recorded.
     pub events: Vec<Sampler>,
