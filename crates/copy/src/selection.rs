@@ -10,8 +10,10 @@
 //! ```
 //!
 //! `haul copy --thresholds` writes such a table and [`Selection::parse`] reads it: without an allocator, in bounded memory,
-//! whatever the text is. A table that was read can only name routines that may run here, so that it needs no second check:
-//! choosing is one look at two addresses and a walk over at most [`MOST`] numbers.
+//! whatever the text is. A table that was read can only name routines that may run here, so that it needs no second check.
+//! Choosing is a look into three small tables, without a branch that depends on the addresses: the class by the trailing zeros of
+//! their distance, where to begin by the number of bits of the length, and on from there while the next threshold is reached,
+//! which thresholds that are powers of two never take twice.
 //!
 //! It does not ask what CPU this is (`core` cannot, on most of them): [`Selection::cpu`] says what the table was made on, and
 //! the caller, who knows its own, compares.
@@ -61,16 +63,7 @@ impl Alignment {
     #[inline]
     #[must_use]
     pub fn of(src: usize, dst: usize) -> Self {
-        let ahead = dst.wrapping_sub(src);
-        if ahead.is_multiple_of(LINE) {
-            if dst.is_multiple_of(LINE) { Self::Lines } else { Self::Same }
-        } else if ahead.is_multiple_of(WORD) {
-            Self::Words
-        } else if dst.is_multiple_of(LINE) {
-            Self::DstLine
-        } else {
-            Self::Apart
-        }
+        BY_ZEROS[zeros(src, dst)][usize::from(dst.is_multiple_of(LINE))]
     }
 
     /// The name in a table.
@@ -101,6 +94,24 @@ impl Alignment {
         Self::ALL.into_iter().find(|class| class.name() == name)
     }
 }
+
+/// Trailing zeros of the distance of two addresses, those of a line at most.
+#[inline]
+fn zeros(src: usize, dst: usize) -> usize {
+    (dst.wrapping_sub(src) | LINE).trailing_zeros() as usize
+}
+
+/// The class by these zeros, and by whether the destination begins a line.
+const BY_ZEROS: [[Alignment; 2]; LINE.trailing_zeros() as usize + 1] = {
+    let mut by = [[Alignment::Apart, Alignment::DstLine]; LINE.trailing_zeros() as usize + 1];
+    let mut zeros = WORD.trailing_zeros() as usize;
+    while zeros < LINE.trailing_zeros() as usize {
+        by[zeros] = [Alignment::Words; 2];
+        zeros += 1;
+    }
+    by[zeros] = [Alignment::Same, Alignment::Lines];
+    by
+};
 
 /// What CPU a table was made on: x86 vendor, family, model and stepping; Arm implementer, part, variant and revision; RISC-V
 /// vendor, architecture and implementation numbers.
@@ -168,11 +179,45 @@ pub struct Threshold {
 struct Class {
     thresholds: [Threshold; MOST],
     used: usize,
+    /// The last threshold that every length of so many bits reaches.
+    begin: [u8; usize::BITS as usize + 1],
 }
 
 impl Class {
+    fn of(routine: Routine) -> Self {
+        Self {
+            thresholds: [Threshold { from: 0, routine }; MOST],
+            used: 1,
+            begin: [0; usize::BITS as usize + 1],
+        }
+    }
+
     fn used(&self) -> &[Threshold] {
         &self.thresholds[..self.used.min(MOST)]
+    }
+
+    /// To be called after every change of the thresholds.
+    fn index(&mut self) {
+        for bits in 0..self.begin.len() {
+            let least = if bits == 0 { 0 } else { 1_usize << (bits - 1) };
+            let reached = self.used().iter().filter(|threshold| threshold.from <= least).count();
+            // At most MOST, which is small.
+            self.begin[bits] = u8::try_from(reached.saturating_sub(1)).unwrap_or(0);
+        }
+    }
+
+    #[inline]
+    fn choose(&self, len: usize) -> Routine {
+        let bits = (usize::BITS - len.leading_zeros()) as usize;
+        let mut at = usize::from(self.begin[bits]);
+        while let Some(next) = self.thresholds.get(at + 1)
+            && at + 1 < self.used
+            && next.from <= len
+        {
+            at += 1;
+        }
+        // Below MOST, which the compiler cannot know.
+        self.thresholds[at % MOST].routine
     }
 }
 
@@ -244,8 +289,7 @@ impl Selection {
     /// A table that takes one routine for everything; [`Selection::set`] refines it.
     #[must_use]
     pub fn new(cpu: Cpu, routine: Routine) -> Self {
-        let class = Class { thresholds: [Threshold { from: 0, routine }; MOST], used: 1 };
-        Self { cpu, classes: [class; Alignment::ALL.len()] }
+        Self { cpu, classes: [Class::of(routine); Alignment::ALL.len()] }
     }
 
     /// Replaces the thresholds of a class. `None`, and nothing is changed, unless they begin with 0, ascend, and are at most
@@ -261,6 +305,7 @@ impl Selection {
         kept.thresholds = [last; MOST];
         kept.thresholds[..thresholds.len()].copy_from_slice(thresholds);
         kept.used = thresholds.len();
+        kept.index();
         Some(())
     }
 
@@ -291,6 +336,7 @@ impl Selection {
             }
             table.add(line).map_err(|what| wrong(number, what))?;
         }
+        table.classes.iter_mut().for_each(Class::index);
         let missing = Alignment::ALL.into_iter().find(|&class| table.classes[class as usize].used == 0);
         missing.map_or(Ok(table), |class| Err(wrong(last, Wrong::Missing(class))))
     }
@@ -332,15 +378,7 @@ impl Selection {
     #[inline]
     #[must_use]
     pub fn select(&self, len: usize, src: *const u8, dst: *const u8) -> Routine {
-        let class = &self.classes[Alignment::of(src.addr(), dst.addr()) as usize];
-        let mut chosen = class.thresholds[0].routine;
-        for threshold in class.used() {
-            if len < threshold.from {
-                break;
-            }
-            chosen = threshold.routine;
-        }
-        chosen
+        self.classes[Alignment::of(src.addr(), dst.addr()) as usize].choose(len)
     }
 
     /// Copies `src` to `dst` by the routine the table has for them.

@@ -104,7 +104,37 @@ fn a_table() -> impl Strategy<Value = Selection> {
     })
 }
 
+/// The rule as the text has it: the last threshold that is reached.
+fn by_the_rule(table: &Selection, len: usize, src: usize, dst: usize) -> &'static str {
+    let ahead = dst.wrapping_sub(src);
+    let class = match (ahead % 64, dst % 64) {
+        (0, 0) => Alignment::Lines,
+        (0, _) => Alignment::Same,
+        (ahead, _) if ahead % 8 == 0 => Alignment::Words,
+        (_, 0) => Alignment::DstLine,
+        _ => Alignment::Apart,
+    };
+    assert_eq!(Alignment::of(src, dst), class);
+    let reached = table.thresholds(class).iter().rev().find(|threshold| threshold.from <= len);
+    reached.expect("the first is at 0").routine.name()
+}
+
 proptest! {
+    #[test]
+    fn what_is_chosen_is_the_last_threshold_that_is_reached(
+        table in a_table(), src in any::<usize>(), dst in any::<usize>(), bits in 0..64_u32, more in any::<usize>(),
+        near in any::<prop::sample::Index>(), off in 0..3_usize,
+    ) {
+        let all: Vec<usize> =
+            Alignment::ALL.into_iter().flat_map(|class| table.thresholds(class)).map(|of| of.from).collect();
+        let near = all[near.index(all.len())].wrapping_add(off).wrapping_sub(1);
+        for len in [more >> bits, near, 0, usize::MAX] {
+            let chosen =
+                table.select(len, std::ptr::without_provenance(src), std::ptr::without_provenance(dst)).name();
+            prop_assert_eq!(chosen, by_the_rule(&table, len, src, dst), "{} bytes", len);
+        }
+    }
+
     #[test]
     fn what_is_printed_reads_back(table in a_table()) {
         let text = table.to_string();

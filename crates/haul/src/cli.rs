@@ -10,7 +10,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use haul_lab::survey::Survey;
 use haul_stats::units;
+use serde_json::{Value as Json, json};
 
 mod copy;
 mod read;
@@ -196,13 +198,14 @@ pub(crate) struct Runs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct Sampling {
-    /// Samples of every cell, one in each round [default: 31, as far as 18 s go; 6 is the fewest that give an interval]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000), conflicts_with_all = ["quick", "thorough"])]
+    /// Samples of every cell, one in each round, however long they take; 6 is the fewest that give an interval at 95 %
+    /// [default: as many of 31 (read) or 9 (copy) as the time is enough for]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) rounds: Option<u32>,
-    /// A first look: 9 rounds
+    /// A first look, in some seconds
     #[arg(long, conflicts_with = "thorough")]
     pub(crate) quick: bool,
-    /// For small differences: 201 rounds, as far as 5 minutes go
+    /// For small differences, in minutes
     #[arg(long)]
     pub(crate) thorough: bool,
     /// Order of the samples: give the seed of an earlier record to repeat its order
@@ -213,16 +216,60 @@ pub(crate) struct Sampling {
     pub(crate) pin: Option<u32>,
 }
 
+/// How much sampling is enough: the rounds of a survey, how long a sample is to take, and the time after which no round is begun.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Effort {
+    pub(crate) rounds: u32,
+    pub(crate) sample: Duration,
+    pub(crate) budget: Duration,
+}
+
+/// The efforts of a command: in general, with --quick, with --thorough.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Efforts {
+    pub(crate) usual: Effort,
+    pub(crate) quick: Effort,
+    pub(crate) thorough: Effort,
+}
+
 impl Sampling {
-    /// How many rounds, and the time after which none is begun.
-    pub(crate) fn rounds_and_budget(&self) -> (u32, Duration) {
-        match (self.rounds, self.quick, self.thorough) {
-            // As many as asked for, however long they take.
-            (Some(rounds), _, _) => (rounds, Duration::from_hours(24)),
-            (None, true, _) => (9, Duration::from_secs(5)),
-            (None, _, true) => (201, Duration::from_mins(5)),
-            (None, false, false) => (31, Duration::from_secs(18)),
+    /// What is asked for, where a command has these efforts.
+    pub(crate) fn effort(&self, of: &Efforts) -> Effort {
+        let effort = match (self.quick, self.thorough) {
+            (true, _) => of.quick,
+            (_, true) => of.thorough,
+            (false, false) => of.usual,
+        };
+        // As many as asked for, however long they take.
+        self.rounds.map_or(effort, |rounds| Effort { rounds, budget: Duration::from_hours(24), ..effort })
+    }
+
+    /// The rules of a survey that was asked for so.
+    pub(crate) fn rules(&self, of: &Efforts, seed: u64, mut requested: Json) -> Survey {
+        let Effort { rounds, sample, budget } = self.effort(of);
+        if let Some(fields) = requested.as_object_mut() {
+            fields.insert("rounds".to_owned(), json!(rounds));
+            fields.insert("quick".to_owned(), json!(self.quick));
+            fields.insert("thorough".to_owned(), json!(self.thorough));
+            fields.insert("seed".to_owned(), json!(seed));
+            fields.insert("pin".to_owned(), json!(self.pin));
         }
+        Survey { rounds, sample, budget, seed, pin: self.pin, requested }
+    }
+}
+
+/// How the text of a survey is laid out.
+#[derive(Args, Debug)]
+pub(crate) struct Rows {
+    /// In text, a row for each cell with interval, change, time and CPU time, where two axes or more are otherwise maps of medians:
+    /// to see how sure a number is, or to go on with awk
+    #[arg(long, help_heading = "Output")]
+    long: bool,
+}
+
+impl Rows {
+    pub(crate) fn shape(&self) -> haul_results::text::Shape {
+        if self.long { haul_results::text::Shape::Rows } else { haul_results::text::Shape::Maps }
     }
 }
 
@@ -364,4 +411,36 @@ pub(crate) enum Format {
 /// The definition itself, for completions and man pages.
 pub(crate) fn definition() -> clap::Command {
     Cli::command()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_that_are_asked_for_are_all_made_and_the_rest_is_the_effort_of_the_command() {
+        let effort = |rounds, secs| Effort {
+            rounds,
+            sample: Duration::from_micros(u64::from(rounds)),
+            budget: Duration::from_secs(secs),
+        };
+        let efforts = Efforts { usual: effort(31, 18), quick: effort(9, 5), thorough: effort(201, 300) };
+        let day = 24 * 3600;
+        for (rounds, quick, thorough, wanted) in [
+            (None, false, false, (31, 31, 18)),
+            (None, true, false, (9, 9, 5)),
+            (None, false, true, (201, 201, 300)),
+            (Some(7), false, false, (7, 31, day)),
+            (Some(7), true, false, (7, 9, day)),
+            (Some(7), false, true, (7, 201, day)),
+        ] {
+            let sampling = Sampling { rounds, quick, thorough, seed: None, pin: Some(1) };
+            let survey = sampling.rules(&efforts, 5, json!({"block_bytes": 1}));
+            let got = (survey.rounds, survey.sample.as_micros(), survey.budget.as_secs());
+            assert_eq!(got, wanted, "{sampling:?}");
+            assert_eq!((survey.seed, survey.pin), (5, Some(1)));
+            let asked = json!({"block_bytes": 1, "rounds": wanted.0, "quick": quick, "thorough": thorough, "seed": 5, "pin": 1});
+            assert_eq!(survey.requested, asked);
+        }
+    }
 }

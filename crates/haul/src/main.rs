@@ -31,6 +31,8 @@ use measure::{exit_of, layout, print};
 use screen::{say, with_causes};
 
 fn main() -> ExitCode {
+    // Whoever cannot ignore them dies of them at worst, as before.
+    let _ = haul_host::signal::outlive_strays();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return usage(&error),

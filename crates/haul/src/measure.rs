@@ -138,6 +138,7 @@ pub(crate) fn demo(args: &cli::Demo) -> Result<ExitCode> {
 }
 
 fn ordered(place: &cli::Place, plan: Plan) -> Result<Order> {
+    plan.check_files()?;
     let target = place.target.parse::<Target>()?;
     let trust = key::of_client_for(&target, &place.trust)?;
     Ok(Order { target, plan, trust, queue: place.queue })
@@ -208,6 +209,15 @@ fn workload(
     spec.warmup = common.warmup.unwrap_or(spec.warmup);
     // Before the options that are set by name, or the first of them would be blamed for another.
     spec.check().map_err(haul_workload::WorkloadError::from)?;
+    // By itself, because names of files need not be text.
+    if let Some(path) = &stream.send_file {
+        if kind != Workload::Stream {
+            let (key, value) = ("send-file".to_owned(), path.display().to_string());
+            let why = "it is an option of a stream: leave it out".to_owned();
+            return Err(LabError::Option { key, value, why });
+        }
+        spec.send_file = Some(path.clone()).filter(|path| path.as_os_str() != "memory");
+    }
     let mut axes = Vec::new();
     for (name, value) in stream.given().into_iter().chain(exchange.given()).chain(common.given()) {
         let Some(value) = value else { continue };
@@ -328,7 +338,7 @@ fn watcher(
             }
         }
         // Of surveys, which are watched by their own.
-        Event::Calibrating { .. } | Event::Restoring => {}
+        Event::Preparing { .. } | Event::Calibrating { .. } | Event::Restoring => {}
     }
 }
 

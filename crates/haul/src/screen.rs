@@ -106,7 +106,8 @@ impl Course {
         let gone = now.saturating_duration_since(self.began);
         let parts = gone.as_millis() * u128::from(WHOLE) / (gone + left).as_millis().max(1);
         let said = if left.is_zero() { "at its end".to_owned() } else { format!("{} left", brief(left)) };
-        (u64::try_from(parts).unwrap_or(WHOLE).min(WHOLE), format!("{}, {said}", self.text))
+        // The time first: what does not fit the terminal is cut off at the end.
+        (u64::try_from(parts).unwrap_or(WHOLE).min(WHOLE), format!("{said}: {}", self.text))
     }
 }
 
@@ -219,14 +220,14 @@ mod tests {
         };
         let shown = |course: Course, at| course.at(after(at));
         assert_eq!(shown(course(0, None), 0), (0, "run 1 of 2".to_owned()), "while the path is tried");
-        assert_eq!(shown(course(0, Some(20)), 0), (0, "run 1 of 2, 20 s left".to_owned()));
-        assert_eq!(shown(course(0, Some(20)), 5), (250, "run 1 of 2, 15 s left".to_owned()));
+        assert_eq!(shown(course(0, Some(20)), 0), (0, "20 s left: run 1 of 2".to_owned()));
+        assert_eq!(shown(course(0, Some(20)), 5), (250, "15 s left: run 1 of 2".to_owned()));
         assert_eq!(
             shown(course(10, Some(30)), 10),
-            (250, "run 1 of 2, 30 s left".to_owned()),
+            (250, "30 s left: run 1 of 2".to_owned()),
             "slower than thought"
         );
-        assert_eq!(shown(course(0, Some(20)), 20), (WHOLE, "run 1 of 2, at its end".to_owned()));
+        assert_eq!(shown(course(0, Some(20)), 20), (WHOLE, "at its end: run 1 of 2".to_owned()));
         assert_eq!(shown(course(0, Some(20)), 90).0, WHOLE, "and no further");
     }
 }

@@ -39,6 +39,9 @@ impl Tape {
     pub(crate) fn event(&mut self, event: &Event<'_>) {
         let line = match event {
             Event::Checking { arm } => json!({"event": "checking", "arm": arm}),
+            Event::Preparing { what, left } => {
+                json!({"event": "preparing", "what": what, "left_s": left.as_secs_f64()})
+            }
             Event::Calibrating { number, of, cell, left } => json!({
                 "event": "calibrating", "number": number, "of": of, "cell": cell, "left_s": left.as_secs_f64(),
             }),

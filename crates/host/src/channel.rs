@@ -15,6 +15,7 @@ use socket2::SockRef;
 use crate::block;
 use crate::clock;
 use crate::error::{HostError, Named as _, Result};
+use crate::signal::Stop;
 use crate::sys;
 
 /// What a channel is made of.
@@ -181,16 +182,19 @@ impl Channel {
     /// are read.
     ///
     /// # Errors
-    /// Where they do not come in time.
-    pub fn await_arrival(&self, bytes: usize) -> Result<()> {
+    /// Where they do not come in time, and where `stop` is requested first.
+    pub fn await_arrival(&self, bytes: usize, stop: &Stop) -> Result<()> {
         if self.kind() == ChannelKind::Udp {
             return Ok(());
         }
-        let name = || format!("{bytes} bytes in a channel over {}", self.kind().name());
+        let name = || format!("{} in a channel over {}", ByteCount(bytes as u64).about(), self.kind().name());
         let until = clock::now().after(ARRIVE);
         loop {
             if block::arrived(self.receiver()).named("count", name)? >= bytes {
                 return Ok(());
+            }
+            if stop.requested().is_some() {
+                return Err(HostError::Stopped { doing: "bytes were on their way through a channel" });
             }
             let now = clock::now();
             if now >= until {
@@ -222,20 +226,23 @@ impl ChannelKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::block::Block;
 
     #[test]
     fn what_fits_is_taken_without_a_wait_and_comes_out_in_order() {
+        let never = Stop::never().expect("stop");
         for kind in [ChannelKind::Pipe, ChannelKind::Unix, ChannelKind::Tcp] {
             let channel = Channel::new(kind).expect("a channel");
             assert!(channel.room().0 >= 32 << 10, "{kind:?} has {}", channel.room());
             crate::socket::set_nonblocking(channel.sender(), true).expect("nonblocking");
             for round in 0..50_u8 {
                 let bytes = vec![round; channel.room().as_usize().expect("small")];
-                let sent = block::write(channel.sender(), &bytes).expect("room");
+                let sent = block::plain(channel.sender(), None, &mut Block::From(&bytes)).expect("room");
                 assert_eq!(sent, bytes.len(), "{kind:?}");
-                channel.await_arrival(sent).expect("they come");
+                channel.await_arrival(sent, &never).expect("they come");
                 let mut found = vec![0; sent];
-                assert_eq!(block::read(channel.receiver(), &mut found).expect("read"), sent, "{kind:?}");
+                let read = block::plain(channel.receiver(), None, &mut Block::Into(&mut found));
+                assert_eq!(read.expect("read"), sent, "{kind:?}");
                 assert!(found == bytes, "{kind:?}");
             }
         }
@@ -249,11 +256,14 @@ mod tests {
             assert!(count > 0, "{size}");
             for round in 0..20_u8 {
                 for _ in 0..count {
-                    assert_eq!(block::write(channel.sender(), &vec![round; size]).expect("sent"), size);
+                    let bytes = vec![round; size];
+                    let sent = block::plain(channel.sender(), None, &mut Block::From(&bytes));
+                    assert_eq!(sent.expect("sent"), size);
                 }
                 for _ in 0..count {
                     let mut found = vec![0; size];
-                    assert_eq!(block::read(channel.receiver(), &mut found).expect("it came"), size);
+                    let read = block::plain(channel.receiver(), None, &mut Block::Into(&mut found));
+                    assert_eq!(read.expect("it came"), size);
                     assert!(found.iter().all(|&byte| byte == round));
                 }
             }
@@ -271,15 +281,16 @@ mod tests {
                 let block = &bytes[1..];
                 for number in 0..count {
                     let sent = if copied {
-                        block::write(channel.sender(), block)
+                        block::plain(channel.sender(), None, &mut Block::From(block))
                     } else {
-                        block::into_pipe(channel.sender(), block)
+                        block::into_pipe(block::WriteEnd::of(channel.sender()).expect("it is"), block)
                     };
                     assert_eq!(sent.ok(), Some(size), "{size}, {copied}: {number} of {count}");
                 }
                 let mut found = vec![0; size];
                 for _ in 0..count {
-                    assert_eq!(block::read(channel.receiver(), &mut found).expect("read"), size);
+                    let read = block::plain(channel.receiver(), None, &mut Block::Into(&mut found));
+                    assert_eq!(read.expect("read"), size);
                 }
                 assert_eq!(channel.blocks(1 << 20, copied), 0);
             }
@@ -289,7 +300,11 @@ mod tests {
     #[test]
     fn what_does_not_come_is_not_waited_for_without_end() {
         let channel = Channel::new(ChannelKind::Pipe).expect("a channel");
-        let error = channel.await_arrival(1).expect_err("nobody wrote").to_string();
-        assert!(error.contains("1 bytes in a channel over pipe"), "{error}");
+        let stop = Stop::never().expect("stop");
+        let error = channel.await_arrival(1, &stop).expect_err("nobody wrote").to_string();
+        assert!(error.contains("1 byte in a channel over pipe"), "{error}");
+        stop.request(crate::signal::Signal::Term);
+        let stopped = channel.await_arrival(1, &stop);
+        assert!(matches!(stopped, Err(HostError::Stopped { .. })), "{stopped:?}");
     }
 }

@@ -65,6 +65,12 @@ pub enum HostError {
         /// What stands in the way, with what could be done.
         reason: String,
     },
+    /// The user asked to stop before it was done.
+    #[error("interrupted while {doing}")]
+    Stopped {
+        /// What was done then, as it completes "while …".
+        doing: &'static str,
+    },
     /// A setting could not be met.
     #[error(transparent)]
     Setting(Box<SettingError>),
@@ -90,6 +96,8 @@ impl HostError {
     pub fn os(operation: &'static str, object: impl Into<String>, source: io::Error) -> Self {
         let hint = match source.raw_os_error() {
             Some(libc::EMFILE | libc::ENFILE) => Some("raise the limit on open files: ulimit -n".into()),
+            Some(libc::EFBIG) => Some(FILE_SIZE.into()),
+            Some(libc::ENOMEM) => Some(MEMORY.into()),
             _ => None,
         };
         Self::Os { operation, object: object.into(), source, hint }
@@ -113,6 +121,13 @@ impl HostError {
         }
     }
 }
+
+/// What to do where a file may not become so large: `RLIMIT_FSIZE` holds for files in memory as well.
+const FILE_SIZE: &str =
+    "the limit on the size of files forbids it (ulimit -f shows it): raise it, or ask for less";
+
+/// What to do where there is no memory, whoever says so: the machine, or a limit on this process.
+const MEMORY: &str = "ask for less, free memory, or raise the limit on it (ulimit -v shows one)";
 
 /// `; remedy`, or nothing.
 struct Remedy<'a>(Option<&'a str>);

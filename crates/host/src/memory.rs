@@ -2,7 +2,10 @@
 //!
 //! A page decides how many misses of the TLB a walk takes, and where its lines fall in the caches. The kernel gives what it has:
 //! `madvise` is advice, and a pool of huge pages may be empty. So what was asked for is read back from `/proc/self/smaps`, and
-//! where it is not what was asked for, [`Pages::new`] is an error that says what there is to do.
+//! where it is not what was asked for, [`Pages::new`] is an error that says what there is to do. How much there is to take at all
+//! is [`room()`]'s.
+
+mod room;
 
 use std::fmt;
 use std::fs;
@@ -12,6 +15,8 @@ use haul_stats::ByteCount;
 
 use crate::error::{HostError, Named as _, Result};
 use crate::sys::{HugeTable, Mapping};
+
+pub use room::{Room, room};
 
 /// A huge page of the second level, on x86-64 and with 4 KiB pages on aarch64 and riscv64.
 const TWO_MEGABYTES: usize = 2 << 20;
@@ -123,7 +128,8 @@ impl Pages {
     /// # Errors
     /// Where there is not so much memory, or not of that kind: with what to do.
     pub fn new(length: ByteCount, kind: Option<PageKind>) -> Result<Self> {
-        let object = || format!("{length} of memory in {} pages", kind.unwrap_or(PageKind::TwoMegabytes));
+        let kind_wanted = kind.unwrap_or(PageKind::TwoMegabytes);
+        let object = || format!("{} of memory in {kind_wanted} pages", length.about());
         let too_large = || std::io::Error::from_raw_os_error(libc::ENOMEM);
         let bytes = length
             .as_usize()
@@ -165,11 +171,8 @@ impl Pages {
         let got = backing(start, length)?;
         if let Some(kind) = kind.filter(|&kind| kind != got.kind()) {
             let einval = std::io::Error::from_raw_os_error(libc::ENOMEM);
-            let error = HostError::os(
-                "get",
-                format!("{} of memory in {kind} pages", ByteCount(length as u64)),
-                einval,
-            );
+            let object = format!("{} of memory in {kind} pages", ByteCount(length as u64).about());
+            let error = HostError::os("get", object, einval);
             return Err(error.with_hint(format!("the kernel gave {got}")));
         }
         Ok(Self { mapping, skip, length, got })
@@ -283,7 +286,7 @@ Private_Hugetlb:    2048 kB
                 Ok(pages) => assert_eq!(pages.got().kind(), kind),
                 Err(error) => {
                     let text = error.to_string();
-                    assert!(text.contains(&format!("4M of memory in {kind} pages")), "{text}");
+                    assert!(text.contains(&format!("4 MiB of memory in {kind} pages")), "{text}");
                     assert!(text.contains("nr_hugepages"), "no remedy: {text}");
                 }
             }
@@ -292,7 +295,7 @@ Private_Hugetlb:    2048 kB
         assert_eq!(any.bytes().as_ptr().addr() % TWO_MEGABYTES, 0);
         let error =
             Pages::new(ByteCount(1 << 60), Some(PageKind::Small)).expect_err("an exbibyte").to_string();
-        assert!(error.contains("1048576T of memory in 4k pages"), "{error}");
+        assert!(error.contains("1048576 TiB of memory in 4k pages"), "{error}");
     }
 
     #[test]

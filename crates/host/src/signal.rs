@@ -4,7 +4,8 @@
 //! the descriptor to its poll set: it becomes readable with the first request and stays so, for any number of waiters.
 //! System calls are restarted after a signal (`SA_RESTART`), so a blocked call does not return because of one.
 //!
-//! SIGPIPE needs nothing: Rust programs ignore it and get the error from the call.
+//! SIGPIPE needs nothing: Rust programs ignore it and get the error from the call. Two others end a process that has not spoken of
+//! them, and are no wish to stop: [`outlive_strays`].
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -16,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::error::{Named as _, Result};
+use crate::sys;
 
 /// A signal that asks haul to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -60,6 +62,13 @@ impl fmt::Display for Signal {
             Self::Term => "SIGTERM",
         })
     }
+}
+
+/// Lets the process outlive two signals: SIGXFSZ, with which the kernel answers a write beyond `ulimit -f` (the call then fails
+/// with `EFBIG`, which can be told), and SIGRTMIN, by which threads of haul end each other's waits
+/// ([`crate::thread::accept_nudges`]) and which anybody may send before one of them handles it. For the start of a program.
+pub fn outlive_strays() -> Result<()> {
+    sys::ignore_nudges_and_limits().named("ignore", || "SIGXFSZ and SIGRTMIN".to_owned())
 }
 
 /// Whether to stop, and why. Clones share the state.

@@ -20,13 +20,11 @@ mod sched;
 mod uring;
 
 pub(crate) use batch::{Arrived, Batch, receive_message};
-pub(crate) use block::{
-    arrived, from_pipe, into_pipe, read, read_at, read_halves, read_halves_at, splice, write, write_at,
-    write_halves, write_halves_at,
-};
+pub use block::{Block, WriteEnd};
+pub(crate) use block::{arrived, from_pipe, halves, into_pipe, plain, splice};
 #[cfg(test)]
 pub(crate) use cached::forget;
-pub(crate) use cached::{cached_pages, resident_pages};
+pub(crate) use cached::{cached_pages, file_system, resident_pages};
 pub(crate) use file::{memory_file, pipe_size, sendfile, splice_from, splice_to};
 pub(crate) use mapped::{Taken, Window, page_size};
 pub(crate) use memory::{HugeTable, Mapping};
@@ -42,8 +40,8 @@ pub(crate) use perf::{
     PerfAttributes, PerfOf, PerfRing, flag as perf_flag, perf_disable, perf_enable, perf_open, perf_read,
 };
 pub(crate) use sched::{
-    accept_nudges, affinity, block_signals, clock_of_thread, current_cpu, current_thread, monotonic, nudge,
-    pin, preemptions, set_timer_slack, sleep_until,
+    accept_nudges, affinity, block_signals, clock_of_thread, current_cpu, current_thread,
+    ignore_nudges_and_limits, monotonic, nudge, pin, preemptions, set_timer_slack, sleep_until,
 };
 
 pub(crate) use uring::Ring;

@@ -32,6 +32,14 @@ impl Tid {
     }
 }
 
+impl FromStr for Tid {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
 /// The calling thread.
 #[must_use]
 pub fn current_tid() -> Tid {

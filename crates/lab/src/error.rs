@@ -42,7 +42,7 @@ pub enum LabError {
         why: String,
     },
     /// The parts of a plan do not fit together.
-    #[error("this experiment cannot be planned: {0}")]
+    #[error("{0}")]
     Plan(String),
     /// Two arms put both hosts and the workload into the same state.
     #[error(

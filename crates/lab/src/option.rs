@@ -105,7 +105,7 @@ const OPTIONS: &[(&str, &str, Of, Set)] = &[
         value.parse().map(|with| spec.send_with = with).map_err(|error: NoSuchMode| error.to_string())
     }),
     ("send-file", "a file of the client's, or memory", Of::Stream, |spec, value| {
-        spec.send_file = (value != "memory").then(|| value.to_owned());
+        spec.send_file = (value != "memory").then(|| value.into());
         Ok(())
     }),
     ("recv-with", "read, discard or zerocopy", Of::Stream, |spec, value| {

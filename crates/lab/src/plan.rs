@@ -172,7 +172,7 @@ impl Plan {
 
     fn build(spec: &RunSpec, axes: &[Axis], arms: Vec<Arm>, rules: Rules) -> Result<Self, LabError> {
         if rules.repeats == 0 {
-            return Err(LabError::Plan("it has no runs: give --runs or --pairs at least 1".to_owned()));
+            return Err(LabError::Plan("there are no runs: give --runs or --pairs at least 1".to_owned()));
         }
         if rules.repeats > MAX_REPEATS {
             return Err(LabError::Plan(format!(
@@ -213,7 +213,7 @@ impl Plan {
         let total = cells.len().saturating_mul(arms.len().max(1)).saturating_mul(rules.repeats as usize);
         if total > MAX_RUNS {
             return Err(LabError::Plan(format!(
-                "it has {total} runs, and {MAX_RUNS} is the most: take fewer cells, arms or pairs"
+                "there are {total} runs, and {MAX_RUNS} is the most: take fewer cells, arms or pairs"
             )));
         }
         let order = order(cells.len(), arms.len(), &rules);
@@ -277,6 +277,25 @@ impl Plan {
     pub fn specify(&self, slot: Slot) -> Result<RunSpec, LabError> {
         let spec = &self.cells[slot.cell].spec;
         slot.arm.map_or_else(|| Ok(spec.clone()), |arm| self.arms[arm].specify(spec))
+    }
+
+    /// Looks at the files that runs are to send, before anything is made for them.
+    ///
+    /// # Errors
+    /// Which one cannot be sent, and in which arm.
+    pub fn check_files(&self) -> Result<(), LabError> {
+        let arms: Vec<Option<usize>> =
+            if self.arms.is_empty() { vec![None] } else { (0..self.arms.len()).map(Some).collect() };
+        for cell in 0..self.cells.len() {
+            for &arm in &arms {
+                let checked = self.specify(Slot { block: 0, cell, arm })?.check_file();
+                checked.map_err(|error| match arm {
+                    Some(arm) => LabError::Plan(format!("arm '{}': {error}", self.arms[arm].name)),
+                    None => LabError::Plan(error.to_string()),
+                })?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether an arm is the repeated first one.
@@ -412,6 +431,9 @@ fn requested(spec: &RunSpec, axes: &[Axis], arms: &[Arm], rules: &Rules) -> Json
             match spec.transport {
                 Transport::Tcp => {
                     put("send_with", json!(spec.send_with));
+                    if let Some(path) = &spec.send_file {
+                        put("send_file", json!(path.to_string_lossy()));
+                    }
                     put("recv_with", json!(spec.recv_with));
                     put("send_offset_bytes", json!(spec.send_offset.0));
                     put("recv_offset_bytes", json!(spec.recv_offset.0));

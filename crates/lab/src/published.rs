@@ -57,7 +57,16 @@ const CACHED_READ_2002: [Row; 33] = [
     (32, Some(4.442), Some(4.423), Some(6.380)),
 ];
 
-/// What was published of the same cells: of reads by 8 KiB over the offsets of the buffer, and nothing else swept.
+/// Whether offsets of the table are compared: where a buffer is aligned, and where it is not.
+fn swept(requested: &serde_json::Value) -> bool {
+    let offsets = requested.get("offset_bytes").and_then(serde_json::Value::as_array);
+    let offsets =
+        || offsets.into_iter().flatten().filter_map(serde_json::Value::as_u64).filter(|at| *at <= 32);
+    offsets().any(|at| at % 32 == 0) && offsets().any(|at| at % 32 != 0)
+}
+
+/// What was published of the same cells: of reads by 8 KiB of a cached file over the offsets of the buffer, and nothing else
+/// swept.
 #[must_use]
 pub fn beside(document: &Document) -> Option<Beside> {
     let requested = &document.options.requested;
@@ -70,7 +79,8 @@ pub fn beside(document: &Document) -> Option<Beside> {
         && number("working_set_bytes").is_some()
         && is("direction", "read")
         && (is("source", "file") || is("source", "memfd"))
-        && requested.get("with").is_some_and(serde_json::Value::is_string);
+        && (is("with", "read") || is("with", "pread"))
+        && swept(requested);
     let rows = CACHED_READ_2002.map(|(offset, kernel, unaligned, all)| BesideRow {
         level: offset,
         values: vec![kernel, unaligned, all],

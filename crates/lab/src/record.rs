@@ -4,6 +4,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use haul_results::figures;
 use haul_results::record::{Document, Environment, Failure, Kind, Options, SCHEMA, Stamp, Status};
 
 use crate::plan;
@@ -39,7 +40,7 @@ impl Start {
     /// The document of what was measured.
     #[must_use]
     pub fn document(self, kind: Kind, command: Vec<String>, measured: Measured) -> Document {
-        Document {
+        let mut document = Document {
             haul: stamp(),
             id: self.id,
             kind,
@@ -51,9 +52,14 @@ impl Start {
             options: measured.options,
             environment: measured.environment,
             runs: measured.runs,
+            cells: Vec::new(),
             comparisons: measured.comparisons,
             warnings: measured.warnings,
+        };
+        if matches!(kind, Kind::Read | Kind::Copy) {
+            document.cells = figures::cells(&document);
         }
+        document
     }
 
     /// The document of `haul env`: facts and no runs.

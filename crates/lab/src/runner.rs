@@ -48,6 +48,13 @@ pub enum Event<'a> {
         /// The arm.
         arm: Option<&'a str>,
     },
+    /// A survey finds out what it is to know before its cells.
+    Preparing {
+        /// What is being done.
+        what: &'a str,
+        /// Time left for everything, from the plan.
+        left: Duration,
+    },
     /// A cell of a survey is tried, to find how many passes a sample takes.
     Calibrating {
         /// Its number, from 1.

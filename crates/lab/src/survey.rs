@@ -1,9 +1,9 @@
 //! A survey: every cell of a sweep sampled again and again on this host, in rounds, so that what differs is the cell.
 //!
 //! ```text
-//!   pin ─ clock step ─ fingerprint
+//!   pin ─ clock step ─ fingerprint ─ what the subject is to know (set_up)
 //!   every cell once:  prepare ─ sample, with more passes until it is long enough ─ verify      calibration, and warm-up
-//!   every round:      a new random order of the cells;  prepare ─ sample ─ a run of the record
+//!   every round:      what is measured beside the cells;  a new random order of the cells;  prepare ─ sample ─ a run of the record
 //!   every cell once:  verify                            what differs voids all samples of the cell
 //!   fingerprint       a change nobody asked for is a doubt
 //! ```
@@ -15,13 +15,14 @@
 //!
 //! It knows neither what is measured ([`Subject`]) nor a real clock ([`Bench`]), so its promises are tested without either.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use haul_host::signal::Stop;
 use haul_host::{clock, thread};
 use haul_results::record::{Environment, Facts, Failure, Options, Run, Status};
-use haul_stats::{Doubt, DoubtId, MonoNanos, schedule};
+use haul_stats::estimate::Summary;
+use haul_stats::{Cell, Doubt, DoubtId, Metric, MonoNanos, schedule};
 use haul_workload::local::{Sample, Subject};
 use serde_json::{Value as Json, json};
 
@@ -84,6 +85,11 @@ pub trait Bench {
     /// Binds this thread to one CPU, the last allowed one where none is wanted, and returns the one it is bound to.
     fn pin(&mut self, wanted: Option<u32>) -> Result<u32, LabError>;
 
+    /// What imitates this CPU, where something does: its times are not a CPU's.
+    fn emulator(&self) -> Option<String> {
+        None
+    }
+
     /// How often this thread has lost its CPU to another while it wanted to go on.
     fn preemptions(&self) -> u64;
 
@@ -111,6 +117,10 @@ impl Bench for ThisHost {
         let cpu = wanted.or(last).unwrap_or(0);
         thread::pin_current(&std::iter::once(cpu).collect())?;
         Ok(thread::current_cpu()?)
+    }
+
+    fn emulator(&self) -> Option<String> {
+        haul_host::emulation::emulator()
     }
 
     fn preemptions(&self) -> u64 {
@@ -141,13 +151,26 @@ pub fn run(
         environment: Environment::default(),
         rounds: 0,
         cpu: None,
+        lost: Duration::ZERO,
         step: Duration::ZERO,
         wanted: survey.sample,
+        emulator: bench.emulator(),
     };
     let outcome = course.drive(subject, bench, stop, observer);
+    course.conclude(subject);
     let (runs, mut doubts) = (std::mem::take(&mut course.runs), std::mem::take(&mut course.doubts));
     let numbers = runs.iter().any(|run| run.status == Status::Complete);
     let last = || runs.iter().rev().find_map(|run| run.failure.clone());
+    let outcome = outcome.or_else(|error| match error {
+        LabError::Workload(error) if error.is_interrupt() => Ok(End::Interrupted),
+        other => Err(other),
+    });
+    if matches!(outcome, Ok(End::Done)) {
+        doubts.extend(without_number(subject.cells(), &runs));
+    }
+    if let Some(emulator) = &course.emulator {
+        doubts.push(Doubt::new(DoubtId::Emulated, emulator.clone()));
+    }
     let (status, failure) = match outcome {
         Ok(End::Done) if numbers => (Status::Complete, None),
         Ok(End::Done) => (Status::Failed, last()),
@@ -161,7 +184,7 @@ pub fn run(
         Err(error) => (Status::Failed, Some(Failure { exit: error.exit(), text: error.to_string() })),
     };
     doubts.extend(subject.doubts());
-    doubts.extend(left_out(&runs));
+    doubts.extend(left_out(&runs, course.cpu, course.lost));
     Measured {
         status,
         failure,
@@ -174,14 +197,30 @@ pub fn run(
     }
 }
 
-/// Why a sample is void that another program disturbed.
-const LOST_CPU: &str = "another program took the CPU in the middle of it";
+/// Why a sample is void that another program disturbed: which CPU it took, and for how long.
+fn taken(cpu: Option<u32>, lost: Duration) -> String {
+    let cpu = cpu.map_or("the CPU".to_owned(), |cpu| format!("CPU {cpu}"));
+    format!("{TAKEN} {cpu} for {} in the middle of it", brief(lost))
+}
 
-/// Doubts where samples are not in the figures.
-fn left_out(runs: &[Run]) -> Vec<Doubt> {
+/// A short time for people.
+fn brief(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    match seconds {
+        ..1e-3 => format!("{:.0} µs", seconds * 1e6),
+        ..1.0 => format!("{:.1} ms", seconds * 1e3),
+        _ => format!("{seconds:.1} s"),
+    }
+}
+
+/// How that text begins, by which such samples are known.
+const TAKEN: &str = "another program had";
+
+/// Doubts where samples are not in the figures; `lost` is how long other programs had the CPU.
+fn left_out(runs: &[Run], cpu: Option<u32>, lost: Duration) -> Vec<Doubt> {
     let why = |run: &Run| run.failure.as_ref().map(|failure| failure.text.clone()).unwrap_or_default();
     let out = runs.iter().filter(|run| matches!(run.status, Status::Failed | Status::Void));
-    let (disturbed, others): (Vec<&Run>, Vec<&Run>) = out.partition(|run| why(run) == LOST_CPU);
+    let (disturbed, others): (Vec<&Run>, Vec<&Run>) = out.partition(|run| why(run).starts_with(TAKEN));
     let mut doubts = Vec::new();
     if let Some(first) = others.first() {
         let text =
@@ -189,16 +228,48 @@ fn left_out(runs: &[Run]) -> Vec<Doubt> {
         doubts.push(Doubt::new(DoubtId::FailedRuns, text));
     }
     if !disturbed.is_empty() {
-        let text = format!("{} of {} samples are void: {LOST_CPU}", disturbed.len(), runs.len());
+        let cpu = cpu.map_or("their CPU".to_owned(), |cpu| format!("CPU {cpu}"));
+        let text = format!(
+            "{} of {} samples are void: other programs had {cpu} for {} of them",
+            disturbed.len(),
+            runs.len(),
+            brief(lost)
+        );
         doubts.push(Doubt::new(DoubtId::OtherLoad, text));
     }
     doubts
 }
 
-/// Whether a sample that lost its CPU was without it for long; unknown is long.
-fn lost_much(sample: &Sample) -> bool {
-    let without = |cpu: Duration| sample.elapsed.saturating_sub(cpu) > sample.elapsed.mul_f64(LOST_SHARE);
-    sample.thread_cpu.is_none_or(without)
+/// Cells that are named where they have no number; the others are counted.
+const NAMED: usize = 4;
+
+/// A doubt where cells have no number, which names them; `None` where none has one, because that is a failure.
+fn without_number(cells: &[Cell], runs: &[Run]) -> Option<Doubt> {
+    let complete: BTreeSet<&Cell> =
+        runs.iter().filter(|run| run.status == Status::Complete).map(|run| &run.cell).collect();
+    let out: Vec<&Cell> = cells.iter().filter(|cell| !complete.contains(cell)).collect();
+    let first = out.first().filter(|_| !complete.is_empty())?;
+    let why = runs.iter().filter(|run| run.cell == **first).find_map(|run| run.failure.as_ref());
+    // A record has plain blanks.
+    let name = |cell: &&Cell| format!("({})", haul_results::text::cell_name(cell).replace('\u{a0}', " "));
+    let mut names: Vec<String> = out.iter().take(NAMED).map(name).collect();
+    if out.len() > NAMED {
+        names.push(format!("and {} more", out.len() - NAMED));
+    }
+    let text = format!(
+        "{} of {} cells have no number: {}; the first because {}",
+        out.len(),
+        cells.len(),
+        names.join(", "),
+        why.map_or("no sample of it was taken", |why| why.text.as_str())
+    );
+    Some(Doubt::new(DoubtId::Unmeasured, text))
+}
+
+/// How long a sample was without its CPU, where that is much; unknown is all of it.
+fn lost_much(sample: &Sample) -> Option<Duration> {
+    let used = sample.thread_cpu.map_or(Duration::ZERO, |cpu| cpu + sample.worker_cpu);
+    Some(sample.elapsed.saturating_sub(used)).filter(|lost| *lost > sample.elapsed.mul_f64(LOST_SHARE))
 }
 
 enum End {
@@ -227,10 +298,14 @@ struct Course<'a> {
     /// Whole rounds made.
     rounds: u32,
     cpu: Option<u32>,
+    /// How long other programs had the CPU in samples that are void for it.
+    lost: Duration,
     /// The clock's step.
     step: Duration,
     /// How long a sample is to take.
     wanted: Duration,
+    /// What imitates the CPU.
+    emulator: Option<String>,
 }
 
 impl Course<'_> {
@@ -252,11 +327,18 @@ impl Course<'_> {
         self.step = clock_step(bench)?;
         self.wanted = self.wanted.max(self.step * FEWEST_STEPS);
         self.environment.client = Some(bench.facts()?);
+        let whole = self.at_first() + subject.set_up_takes();
+        let begun = bench.now();
+        subject.set_up(stop, &mut |what| {
+            let left = whole.saturating_sub(bench.now().since(begun));
+            observer.event(&Event::Preparing { what, left });
+        })?;
+        let begun = bench.now();
         for cell in 0..count {
             if stop.requested().is_some() {
                 return Ok(End::Interrupted);
             }
-            let left = self.survey.budget.saturating_sub(bench.now().since(self.started));
+            let left = self.at_first().saturating_sub(bench.now().since(begun));
             let levels = &subject.cells()[cell];
             observer.event(&Event::Calibrating { number: cell + 1, of: count, cell: levels, left });
             self.calibrate(cell, subject, bench);
@@ -269,6 +351,7 @@ impl Course<'_> {
             if self.rounds >= FEWEST_ROUNDS && spent + longest > self.survey.budget {
                 break;
             }
+            subject.round(self.rounds)?;
             for (place, &cell) in order.iter().enumerate() {
                 if stop.requested().is_some() {
                     return Ok(End::Interrupted);
@@ -297,6 +380,9 @@ impl Course<'_> {
         }
         for cell in 0..count {
             self.check(cell, subject);
+            if stop.requested().is_some() {
+                return Ok(End::Interrupted);
+            }
         }
         self.anything_left()?;
         let after = Environment { client: Some(bench.facts()?), server: None };
@@ -306,6 +392,45 @@ impl Course<'_> {
             self.doubts.push(Doubt { id: DoubtId::EnvironmentChanged, text, advice });
         }
         Ok(End::Done)
+    }
+
+    /// The time all of it will take, as far as the plan tells.
+    fn at_first(&self) -> Duration {
+        /// Samples that trying a cell takes: from one pass on, by a growing number.
+        const TRYING: u32 = 6;
+        let each = self
+            .survey
+            .rounds
+            .saturating_add(TRYING)
+            .saturating_mul(u32::try_from(self.cells.len()).unwrap_or(u32::MAX));
+        let least = FEWEST_ROUNDS
+            .min(self.survey.rounds)
+            .saturating_mul(u32::try_from(self.cells.len()).unwrap_or(u32::MAX));
+        self.survey.budget.max(self.wanted.saturating_mul(least)).min(self.wanted.saturating_mul(each))
+    }
+
+    /// Adds to each sample what follows for it from all of them.
+    fn conclude(&mut self, subject: &mut dyn Subject) {
+        let cells = subject.cells().to_vec();
+        let places: BTreeMap<&Cell, usize> = cells.iter().enumerate().map(|(at, cell)| (cell, at)).collect();
+        let mut rates: Vec<Vec<f64>> = vec![Vec::new(); cells.len()];
+        let complete = |run: &&mut Run| run.status == Status::Complete;
+        for run in self.runs.iter_mut().filter(complete) {
+            let rate = run.readings.iter().find(|reading| reading.metric == Metric::CopyRate);
+            let rate = rate.and_then(|reading| reading.value).map(haul_stats::Value::as_f64);
+            if let (Some(&at), Some(rate)) = (places.get(&run.cell), rate) {
+                rates[at].push(rate);
+            }
+        }
+        let medians: Vec<Option<f64>> =
+            rates.iter().map(|rates| Summary::of(rates).map(|summary| summary.median)).collect();
+        subject.settle(&medians);
+        for run in self.runs.iter_mut().filter(complete) {
+            if let Some(&at) = places.get(&run.cell) {
+                let more = subject.concluding(at, &run.readings);
+                run.readings.extend(more);
+            }
+        }
     }
 
     /// Time left: from what a sample took so far, but no more than the budget has.
@@ -368,7 +493,8 @@ impl Course<'_> {
             passes *= factor;
         };
         self.cells[cell].passes = passes;
-        if let Err(error) = outcome {
+        // Who wants to stop has no failed cell to hear of.
+        if let Some(error) = outcome.err().filter(|error| !error.is_interrupt()) {
             self.cells[cell].out = true;
             let run = self.run(cell, None, subject, bench);
             self.runs.push(Run { status: Status::Failed, failure: Some(failure(&error)), ..run });
@@ -387,10 +513,18 @@ impl Course<'_> {
             let outcome = sample.map_err(LabError::from).and_then(|sample| self.long_enough(sample));
             let state = &mut self.cells[cell];
             let (run, again) = match outcome {
-                Ok(sample) if lost > 0 && lost_much(&sample) => {
-                    let failure = Failure { exit: 1, text: LOST_CPU.to_owned() };
+                Err(error) if error.is_interrupt() => return,
+                Ok(sample) if let Some(time) = lost_much(&sample).filter(|_| lost > 0) => {
+                    self.lost += time;
+                    let failure = Failure { exit: 1, text: taken(self.cpu, time) };
                     let readings = subject.readings(cell, &sample);
                     (Run { status: Status::Void, failure: Some(failure), readings, ..run }, true)
+                }
+                Ok(sample) if self.emulator.is_some() => {
+                    let text = self.emulator.clone().unwrap_or_default();
+                    let readings = subject.readings(cell, &sample);
+                    let failure = Some(Failure { exit: 1, text });
+                    (Run { status: Status::Void, failure, readings, ..run }, false)
                 }
                 Ok(sample) => {
                     state.failed = 0;
@@ -425,9 +559,12 @@ impl Course<'_> {
         if self.cells[cell].out {
             return;
         }
-        let Err(error) = subject.verify(cell) else { return };
+        let Err(error) = subject.verify(cell).map_err(LabError::from) else { return };
+        if error.is_interrupt() {
+            return;
+        }
         self.cells[cell].out = true;
-        let failure = failure(&LabError::from(error));
+        let failure = failure(&error);
         let levels = &subject.cells()[cell];
         let of_cell =
             self.runs.iter_mut().filter(|run| run.cell == *levels && run.status == Status::Complete);

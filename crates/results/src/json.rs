@@ -20,7 +20,7 @@ use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value as Json};
 
 use crate::error::ResultsError;
-use crate::record::{Document, SCHEMA};
+use crate::record::{CellFigure, Document, SCHEMA};
 
 /// Writes the document, a newline, and nothing else.
 pub fn write(document: &Document, mut out: impl io::Write) -> Result<(), ResultsError> {
@@ -65,8 +65,11 @@ fn finite(document: &Document) -> Cow<'_, Document> {
     let bounded = |comparison: &Comparison| {
         comparison.interval_pct.is_none_or(|ends| ends.iter().all(|end| end.is_finite()))
     };
+    let known =
+        |figure: &CellFigure| figure.interval.is_none_or(|ends| ends.iter().all(|end| end.is_finite()));
     if document.runs.iter().all(|run| run.readings.iter().all(sound))
         && document.comparisons.iter().all(bounded)
+        && document.cells.iter().all(known)
     {
         return Cow::Borrowed(document);
     }
@@ -79,6 +82,9 @@ fn finite(document: &Document) -> Cow<'_, Document> {
     }
     for comparison in document.comparisons.iter_mut().filter(|comparison| !bounded(comparison)) {
         comparison.interval_pct = None;
+    }
+    for figure in document.cells.iter_mut().filter(|figure| !known(figure)) {
+        figure.interval = None;
     }
     Cow::Owned(document)
 }

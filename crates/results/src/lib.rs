@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+pub mod figures;
 pub mod json;
 pub mod record;
 pub mod text;

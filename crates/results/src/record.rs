@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use haul_stats::{Comparison, Doubt, Reading};
+use haul_stats::{Comparison, Doubt, Metric, Reading, Scope};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value as Json;
 
@@ -161,6 +161,39 @@ pub struct Run {
     pub warnings: Vec<Doubt>,
 }
 
+/// What the samples of a cell of a survey come to, by one metric; made by [`crate::figures::cells`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CellFigure {
+    /// The cell.
+    pub cell: Cell,
+    /// What was measured.
+    pub metric: Metric,
+    /// Whose it is.
+    pub scope: Scope,
+    /// The unit of the metric.
+    pub unit: String,
+    /// Samples that count and have a value.
+    pub n: u64,
+    /// Their median; `None` without any.
+    pub median: Option<f64>,
+    /// Where the median of all such samples lies; `None` where there are too few.
+    pub interval: Option<[f64; 2]>,
+    /// How sure that is.
+    pub confidence: Option<f64>,
+    /// The smallest.
+    pub min: Option<f64>,
+    /// The largest.
+    pub max: Option<f64>,
+    /// The median against that of the base, in percent; `None` for a base.
+    pub change_pct: Option<f64>,
+    /// Whether the two intervals are apart, so that the change is one; `None` without two intervals.
+    pub apart: Option<bool>,
+    /// How the values were obtained.
+    pub source: Option<String>,
+    /// Why there is no number, or no interval.
+    pub reason: Option<String>,
+}
+
 /// A whole measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Document {
@@ -187,6 +220,9 @@ pub struct Document {
     pub environment: Environment,
     /// Every run, failed and voided ones included.
     pub runs: Vec<Run>,
+    /// What the runs of a survey come to, cell by cell in the order asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cells: Vec<CellFigure>,
     /// The comparisons, in an `ab`.
     pub comparisons: Vec<Comparison>,
     /// Doubts about the whole.

@@ -79,6 +79,8 @@ doubts! {
     ReceiveCopied = "receive_copied", "only payload that fills whole pages is mapped: an MTU of 4148 (4 KiB and the headers) and a NIC that splits headers; else --recv-with read is cheaper";
     /// The receiver dropped the payload in its kernel.
     Discarded = "discarded", "the receiving side was spared its copy: use it to load the sender or the path, and --recv-with read for what a program pays";
+    /// What `io_uring` was asked for was done by threads of the kernel's.
+    IoWorkers = "io_workers", "the kernel hands to threads of its own what it cannot do without a wait, as with files in memory: for a copy by the calling thread use --with pread, or read a FILE of a disk";
     /// Runs fall into two groups.
     TwoModes = "two_modes", "no single mean describes these runs: pin both ends with --pin and look at the runs";
     /// Spread too wide for a verdict.
@@ -93,6 +95,10 @@ doubts! {
     SideEffects = "side_effects", "the arm differs in more than was asked for: name every setting, or read the result so";
     /// Pairs or runs that failed.
     FailedRuns = "failed_runs", "failed runs are kept out of the statistics: see their reasons in the record";
+    /// Cells of a survey that no sample gave a number of.
+    Unmeasured = "unmeasured", "the other cells have their numbers: 'cells' in the record has the reason of each that has none";
+    /// The program ran under an emulator.
+    Emulated = "emulated", "an emulator's time is its own: run on a CPU of the program's instruction set";
     /// Another session was measured by the same server at the same time.
     ServerShared = "server_shared", "another client used this server during the window: measure alone";
     /// The channel was not encrypted.

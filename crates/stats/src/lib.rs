@@ -11,6 +11,7 @@ pub mod compare;
 pub mod doubt;
 pub mod estimate;
 pub mod latency;
+pub mod rank_sum;
 pub mod reading;
 pub mod schedule;
 pub mod units;

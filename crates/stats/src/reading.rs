@@ -255,6 +255,10 @@ metrics! {
     ReadTime = "read_time", "s", Lower,
         "Time of one read-through: every byte of the working set once, block by block. Of a sample of many passes it is the \
          mean.";
+    /// Time of one walk through what is written.
+    WriteTime = "write_time", "s", Lower,
+        "Time of one write-through: every byte of the working set written once, block by block. Of a sample of many passes it is \
+         the mean.";
     /// Bytes copied in a second.
     CopyRate = "copy_rate", "B/s", Higher,
         "Bytes copied, each counted once, divided by the time from the first to the last of them; where the copy stores past \
@@ -264,8 +268,8 @@ metrics! {
         "Time of one call: of a copy routine, or of the system call that moves a block. The mean of the calls of a sample.";
     /// CPU time for each KiB copied.
     CopyCpu = "copy_cpu", "ns/KiB", Lower,
-        "CPU time of the measuring thread for each KiB copied, in user mode and in the kernel. Without irq time accounting it \
-         includes interrupts that hit the thread.";
+        "CPU time of the measuring thread for each KiB copied, in user mode and in the kernel, and that of the threads which the \
+         kernel adds for io_uring. Without irq time accounting it includes interrupts that hit the thread.";
     /// CPU cycles for each byte copied.
     CyclesPerByte = "cycles_per_byte", "cycles/B", Lower,
         "CPU cycles of the measuring thread for each byte copied, from the CPU's own counter: independent of the clock rate.";
@@ -274,8 +278,10 @@ metrics! {
         "Instructions the measuring thread completed for each byte copied, from the CPU's own counter.";
     /// Rate as a share of what the machine can do.
     CeilingShare = "ceiling_share", "%", Neither,
-        "copy_rate as a share of the highest rate this machine reached in the same memory (cache level or DRAM), measured \
-         just before.";
+        "copy_rate as a share of the ceiling: the median rate of the fastest copy in the same place (cache level or DRAM) by as \
+         many threads, sampled once in every round of the survey. Where the median of a cell there is above it the ceiling is \
+         raised to that, so that no cell is above 100 %; a single sample may be. Copies that are read or summed as well, and ends \
+         that share bytes, have no ceiling.";
     /// Where the destination of a copy lies.
     CopyDistance = "copy_distance", "B", Neither,
         "Address of the destination less that of the source, modulo a page of 4 KiB. Drawn anew for each sample unless --distance \

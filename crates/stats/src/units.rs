@@ -50,6 +50,20 @@ impl ByteCount {
     pub fn as_usize(self) -> Option<usize> {
         usize::try_from(self.0).ok()
     }
+
+    /// The count for people, in three digits and with its unit: `8.3 KiB`, `512 bytes`.
+    #[must_use]
+    pub fn about(self) -> impl fmt::Display {
+        let found = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")]
+            .into_iter()
+            .find(|(shift, _)| self.0 >> shift > 0);
+        let Some((shift, unit)) = found else {
+            return format!("{} byte{}", self.0, if self.0 == 1 { "" } else { "s" });
+        };
+        let value = self.0 as f64 / (1_u64 << shift) as f64;
+        let places = usize::from(value < 99.95 && self.0.trailing_zeros() < shift);
+        format!("{value:.places$} {unit}")
+    }
 }
 
 impl FromStr for ByteCount {
@@ -229,6 +243,23 @@ mod tests {
         }
         for text in ["", "/s", "-1/s", "1/m", "0.5/s", "x"] {
             assert_eq!(text.parse::<PerSecond>(), Err(UnitError::PerSecond(text.to_owned())));
+        }
+    }
+
+    #[test]
+    fn a_count_for_people_has_its_unit() {
+        for (bytes, shown) in [
+            (0, "0 bytes"),
+            (1, "1 byte"),
+            (512, "512 bytes"),
+            (8512, "8.3 KiB"),
+            (64 << 10, "64 KiB"),
+            ((1 << 20) + 1, "1.0 MiB"),
+            (1_500 << 20, "1.5 GiB"),
+            (250 << 20, "250 MiB"),
+            (u64::MAX, "16777216 TiB"),
+        ] {
+            assert_eq!(ByteCount(bytes).about().to_string(), shown);
         }
     }
 

@@ -94,8 +94,19 @@ pub(crate) fn out_of_descriptors(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(24 | 23))
 }
 
+/// Whether a file may not become so long: EFBIG (errno(3)).
+fn beyond_file_limit(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(27)
+}
+
 fn descriptor_hint(error: &io::Error) -> &'static str {
-    if out_of_descriptors(error) { " (raise the limit on open files: ulimit -n)" } else { "" }
+    if out_of_descriptors(error) {
+        " (raise the limit on open files: ulimit -n)"
+    } else if beyond_file_limit(error) {
+        " (raise the limit on the size of files: ulimit -f)"
+    } else {
+        ""
+    }
 }
 
 fn reach_hint(error: &io::Error) -> &'static str {
@@ -117,7 +128,8 @@ impl WorkloadError {
     #[must_use]
     pub fn exit(&self) -> u8 {
         match self {
-            Self::Spec(_) => 2,
+            // A name that stands for something else than what is wanted, as a directory for a file.
+            Self::Spec(_) | Self::Host(HostError::Invalid { .. }) => 2,
             // It is this end that cannot open the connection.
             Self::Unreachable { source, .. } if out_of_descriptors(source) => 1,
             Self::Unreachable { .. } | Self::Control { .. } | Self::Lost { .. } => 4,
@@ -142,6 +154,6 @@ impl WorkloadError {
     /// Whether the user stopped it.
     #[must_use]
     pub fn is_interrupt(&self) -> bool {
-        matches!(self, Self::Interrupted(_))
+        matches!(self, Self::Interrupted(_) | Self::Host(HostError::Stopped { .. }))
     }
 }

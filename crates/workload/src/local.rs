@@ -5,7 +5,8 @@
 //! what is expensive or what must not differ: the source, the buffers, the caches they are in.
 //!
 //! ```text
-//! prepare(cell) ─▶ sample(cell, passes) ─▶ readings(cell, sample)        verify(cell): now and then, never timed
+//! set_up ─▶ each round:  round ─▶ each cell:  prepare(cell) ─▶ sample(cell, passes) ─▶ readings(cell, sample)
+//!        ─▶ settle ─▶ concluding(cell, readings)                         verify(cell): now and then, never timed
 //! ```
 //!
 //! It does not know how many samples are taken, in which order, or what becomes of them.
@@ -15,6 +16,7 @@ pub mod read;
 
 use std::time::Duration;
 
+use haul_host::signal::Stop;
 use haul_host::thread::{self, Tid};
 use haul_stats::{ByteCount, Cell, Doubt, Metric, Reading, Scope};
 use serde_json::Value as Json;
@@ -30,6 +32,8 @@ pub struct Sample {
     pub elapsed: Duration,
     /// CPU time of the thread meanwhile; `None` where the kernel has no clock of the thread.
     pub thread_cpu: Option<Duration>,
+    /// CPU time of threads of the kernel's that did a part of it for the thread, which is in no clock of the thread's.
+    pub worker_cpu: Duration,
     /// Bytes moved, each once.
     pub bytes: ByteCount,
     /// Calls made: of the system, or of a routine.
@@ -52,6 +56,35 @@ pub trait Subject {
     /// # Errors
     /// Why this cell cannot be measured now, with the remedy.
     fn prepare(&mut self, cell: usize) -> Result<()>;
+
+    /// Finds out what is to be known before the first cell is tried, in some seconds at most. `tell` hears what is being done.
+    ///
+    /// # Errors
+    /// Why nothing can be measured, with the remedy; also where its user stopped it.
+    fn set_up(&mut self, _stop: &Stop, _tell: &mut dyn FnMut(&str)) -> Result<()> {
+        Ok(())
+    }
+
+    /// How long that takes, as far as it is known before.
+    fn set_up_takes(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// A round begins, from 0 on: what is to be measured beside the cells is measured here.
+    ///
+    /// # Errors
+    /// Why nothing can be measured any more.
+    fn round(&mut self, _round: u32) -> Result<()> {
+        Ok(())
+    }
+
+    /// The rounds are over, and these are the medians of the cells' rates in bytes per second, by cell.
+    fn settle(&mut self, _medians: &[Option<f64>]) {}
+
+    /// What follows for a sample from all of them; asked for at the end, with the sample's own numbers.
+    fn concluding(&self, _cell: usize, _readings: &[Reading]) -> Vec<Reading> {
+        Vec::new()
+    }
 
     /// `passes` passes, timed from the first byte to the last.
     ///
@@ -96,8 +129,13 @@ pub fn rates(sample: &Sample) -> Vec<Reading> {
         real(Metric::CopyTime, nanos / sample.calls as f64, CLOCK),
     ];
     if let Some(cpu) = sample.thread_cpu {
-        let value = cpu.as_nanos() as f64 / (bytes / 1024.0);
-        readings.push(real(Metric::CopyCpu, value, "CPU clock of the thread"));
+        let value = (cpu + sample.worker_cpu).as_nanos() as f64 / (bytes / 1024.0);
+        let source = if sample.worker_cpu.is_zero() {
+            "CPU clock of the thread"
+        } else {
+            "CPU clocks of the thread and of the kernel's threads for io_uring"
+        };
+        readings.push(real(Metric::CopyCpu, value, source));
     }
     let counted =
         [(Metric::CyclesPerByte, sample.cycles), (Metric::InstructionsPerByte, sample.instructions)];
@@ -135,6 +173,8 @@ mod tests {
         assert_eq!(value(&sample, Metric::CopyRate), Some(Some(6.5536e9)));
         assert_eq!(value(&sample, Metric::CopyTime), Some(Some(1250.0)));
         assert_eq!(value(&sample, Metric::CopyCpu), Some(Some(125.0)));
+        let helped = Sample { worker_cpu: Duration::from_micros(8), ..sample };
+        assert_eq!(value(&helped, Metric::CopyCpu), Some(Some(250.0)), "who helps is counted");
         assert_eq!(value(&sample, Metric::CyclesPerByte), None, "no counter, no reading");
         let counted = Sample { cycles: Some(1 << 15), instructions: Some(1 << 14), ..sample };
         assert_eq!(value(&counted, Metric::CyclesPerByte), Some(Some(0.5)));

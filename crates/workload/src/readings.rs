@@ -334,7 +334,9 @@ pub fn effective(spec: &RunSpec, outcome: &RunOutcome) -> serde_json::Value {
         "clock_offset_ns": outcome.clock_offset.server_minus_client_ns,
         "clock_offset_error_ns": u64::try_from(outcome.clock_offset.error.as_nanos()).ok(),
         "send_with": spec.send_with,
-        "send_file": spec.send_with.is_from_file().then(|| spec.send_file.as_deref().unwrap_or("memory")),
+        "send_file": spec.send_with.is_from_file().then(|| {
+            spec.send_file.as_ref().map_or("memory".into(), |path| path.to_string_lossy())
+        }),
         "recv_with": spec.recv_with,
         "send_offset_bytes": spec.send_offset,
         "recv_offset_bytes": spec.recv_offset,

@@ -8,6 +8,7 @@
 //! its own: a stream both ways is two, a stream with a latency probe beside it is a stream and an exchange.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use haul_host::socket::Requested;
@@ -227,7 +228,8 @@ pub struct RunSpec {
     pub send_with: SendWith,
     /// The client's file that is sent, where it is not one in memory. Its path is told to the server with all else, which
     /// never opens it.
-    pub send_file: Option<String>,
+    #[serde(serialize_with = "as_text")]
+    pub send_file: Option<PathBuf>,
     /// How the receiver takes them.
     pub recv_with: RecvWith,
     /// Where each message begins, in bytes past a page boundary.
@@ -248,6 +250,12 @@ pub struct RunSpec {
     pub interval: Option<Duration>,
     /// Placement of the worker threads.
     pub pin: Pin,
+}
+
+/// A path as the other end may read of it, who never opens it: names need not be text, and JSON has no other.
+#[expect(clippy::ref_option, reason = "serde passes the field itself")]
+fn as_text<S: serde::Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
+    path.as_ref().map(|path| path.to_string_lossy()).serialize(to)
 }
 
 impl Default for RunSpec {

@@ -11,7 +11,6 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use haul_host::socket::{self, Flags, PageBuffer};
@@ -33,6 +32,7 @@ mod mapped;
 mod zerocopy;
 
 pub(crate) use file::FileSending;
+pub(crate) use file::source;
 use mapped::{MappedLedger, MappedReceiving, Share};
 pub(crate) use zerocopy::{Tally, ZerocopySending};
 
@@ -121,11 +121,11 @@ pub(crate) fn workers(end: Ends<'_>, flows: Flows) -> Result<Workers> {
             Ok(plain(engine, ceiling))
         }
         SendWith::Sendfile | SendWith::Splice => {
-            let named = end.spec.send_file.as_deref().map(Path::new);
+            let named = end.spec.send_file.as_deref();
             if named.is_some() && !end.client {
                 return Err(WorkloadError::Invalid("a server sends no file by a client's word".to_owned()));
             }
-            let source = file::source(named, payload, message)?;
+            let source = source(named, payload, message)?;
             let engine = Engine::prepare(crew, move |place| {
                 FileSending::new(Arc::clone(&source), message, send_with, place.flow, quota(place.flow))
             })?;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::Output;
+use super::{Output, Rows, Sampling};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,7 +26,7 @@ as well.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Copy {
     /// Which routines [list]: names, 'best' (which chooses by itself), 'libc' (the C library's memcpy), 'all', or 'auto' with
-    /// --selection; with --checksum names of checksum routines, or 'all' [default: best,libc]
+    /// --selection; with --overlap also 'memmove'; with --checksum names of checksum routines, or 'all' [default: best,libc]
     #[arg(long, value_name = "NAMES")]
     pub(crate) routine: Option<String>,
     /// Bytes of a copy [list] [default: 64..64M*4]
@@ -42,10 +42,10 @@ pub(crate) struct Copy {
     /// where the two agree
     #[arg(long, value_name = "BYTES")]
     pub(crate) distance: Option<String>,
-    /// Source and destination in one buffer, the destination so many bytes above the source (below with -). Routines that promise
-    /// nothing then are left out, by name
+    /// Source and destination in one buffer, the destination so many bytes above the source (below with -), less than --size.
+    /// 'memmove' of the C library takes part; routines that promise nothing then are left out, by name
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true, conflicts_with_all = ["distance", "dst_offset"])]
-    pub(crate) overlap: Option<i64>,
+    pub(crate) overlap: Option<String>,
     /// Where the bytes are before a copy: hot, l2, llc, cold (touched twice the last cache ago), flushed [list] [default: hot]
     #[arg(long, value_name = "STATES")]
     pub(crate) cache: Option<String>,
@@ -71,25 +71,15 @@ pub(crate) struct Copy {
     #[arg(long, conflicts_with_all = ["thresholds", "routine", "size", "src_offset", "dst_offset", "distance", "overlap", "cache",
         "pages", "then_read", "checksum", "threads", "shuffle", "selection"])]
     pub(crate) limits: bool,
-    /// Find from which size on which routine is the fastest, for each alignment, and print the table that haul-copy loads
+    /// Find from which size on which routine is the fastest, for each alignment, and print the table that haul-copy loads: the
+    /// table and nothing else, or nothing. The C library takes part, and where it is ahead the table says so
     #[arg(long, conflicts_with_all = ["src_offset", "dst_offset", "distance", "overlap", "cache", "then_read", "checksum",
         "threads", "shuffle", "selection"])]
     pub(crate) thresholds: bool,
-    /// Samples of each cell; 6 are the fewest with an interval at 95 % [default: 9; 6 with --quick, 25 with --thorough]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = "Sampling")]
-    pub(crate) rounds: Option<u32>,
-    /// In some seconds, with short samples: to look around
-    #[arg(long, conflicts_with = "thorough", help_heading = "Sampling")]
-    pub(crate) quick: bool,
-    /// In minutes, with longer samples and more of them
-    #[arg(long, help_heading = "Sampling")]
-    pub(crate) thorough: bool,
-    /// Order of the samples: give the seed of an earlier record to repeat it
-    #[arg(long, help_heading = "Sampling")]
-    pub(crate) seed: Option<u64>,
-    /// The CPU to measure on [default: the last this process may use]
-    #[arg(long, value_name = "CPU", help_heading = "Sampling")]
-    pub(crate) pin: Option<u32>,
+    #[command(flatten)]
+    pub(crate) sampling: Sampling,
+    #[command(flatten)]
+    pub(crate) rows: Rows,
     #[command(flatten)]
     pub(crate) output: Output,
 }

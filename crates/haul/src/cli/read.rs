@@ -8,7 +8,8 @@ use haul_lab::LabError;
 use haul_lab::sweep::{self, Suffix};
 use haul_workload::local::read::{ReadOptions, ReadWith, SourceKind, Way};
 
-use super::{Output, Sampling};
+use super::{Output, Rows, Sampling};
+use crate::survey::each_once;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -30,8 +31,8 @@ pub(crate) struct Read {
     /// timed; 'device' is a character device or a file of procfs, named as FILE [default: file with a FILE, else memfd]
     #[arg(long, value_enum, help_heading = "What is read")]
     source: Option<Source>,
-    /// How much is walked [list]: 256K sits in the second-level cache, 1G comes from memory and hides what alignment costs
-    /// [default: 256K, or all of a smaller file]
+    /// How much is walked [list]: 256K sits in the second-level cache, 1G comes from memory and hides what alignment costs; of
+    /// what has no end at most 64G [default: 256K, or all of a smaller file]
     #[arg(long, value_name = "SIZE", help_heading = "What is read")]
     working_set: Option<String>,
     /// Where in the file it begins [list]: an unaligned source
@@ -46,8 +47,8 @@ pub(crate) struct Read {
     /// How far past a page boundary the buffer begins [list]
     #[arg(long, value_name = "BYTES", default_value = "0..32,48,63,64", help_heading = "How it is read")]
     offset: String,
-    /// By which calls [list]: read, pread, readv, mmap-copy (by haul-copy, out of a mapping), io_uring, splice (through a pipe)
-    /// [default: pread, or read where there is no place]
+    /// By which calls [list]: read, pread, readv, mmap-copy (by haul-copy, out of a mapping), io_uring, splice (through a pipe);
+    /// with --direction write their counterparts write, pwrite, writev [default: pread or pwrite, without a place read or write]
     #[arg(long, value_name = "CALL", help_heading = "How it is read")]
     with: Option<String>,
     /// 'write' goes the other way, from the buffer to the kernel: into haul's own file, a pipe or a socket
@@ -55,6 +56,8 @@ pub(crate) struct Read {
     direction: Direction,
     #[command(flatten)]
     pub(crate) sampling: Sampling,
+    #[command(flatten)]
+    pub(crate) rows: Rows,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -88,7 +91,18 @@ enum Direction {
 impl Read {
     /// The options as the workload takes them.
     pub(crate) fn options(&self) -> Result<ReadOptions, LabError> {
-        let list = |text: &str| sweep::parse(text, Suffix::Binary);
+        let list = |name: &str, text: &str| {
+            sweep::parse(text, Suffix::Binary).map_err(|error| match error {
+                LabError::Sweep { text, why } => LabError::Sweep { text: format!("--{name} {text}"), why },
+                other => other,
+            })
+        };
+        let way = if self.direction == Direction::Read { Way::Read } else { Way::Write };
+        let call = |name: &str| {
+            let bad = |why| LabError::Option { key: "with".to_owned(), value: name.to_owned(), why };
+            ReadWith::named(name, way).map_err(bad)
+        };
+        let calls = |text: &str| each_once("with", text, call);
         let source = match (self.source, &self.file) {
             (Some(Source::File), _) | (None, Some(_)) => SourceKind::File,
             (Some(Source::Memfd) | None, _) => SourceKind::Memory,
@@ -101,28 +115,17 @@ impl Read {
         let options = ReadOptions {
             source,
             file: self.file.clone(),
-            way: if self.direction == Direction::Read { Way::Read } else { Way::Write },
+            way,
             warm: !self.no_warm,
-            block: list(&self.block)?,
-            offset: list(&self.offset)?,
-            file_offset: list(&self.file_offset)?,
-            working_set: self.working_set.as_deref().map(list).transpose()?.unwrap_or_default(),
-            with: self.with.as_deref().map(names).transpose()?.unwrap_or_default(),
+            block: list("block", &self.block)?,
+            offset: list("offset", &self.offset)?,
+            file_offset: list("file-offset", &self.file_offset)?,
+            working_set: self
+                .working_set
+                .as_deref()
+                .map_or(Ok(Vec::new()), |text| list("working-set", text))?,
+            with: self.with.as_deref().map_or(Ok(Vec::new()), calls)?,
         };
         Ok(options)
     }
-}
-
-/// Names of calls, each once.
-fn names(text: &str) -> Result<Vec<ReadWith>, LabError> {
-    let bad = |why: String| LabError::Option { key: "with".to_owned(), value: text.to_owned(), why };
-    let mut names: Vec<ReadWith> = Vec::new();
-    for name in text.split(',') {
-        let with = name.trim().parse().map_err(bad)?;
-        if names.contains(&with) {
-            return Err(bad(format!("'{}' is in it twice: name each once", name.trim())));
-        }
-        names.push(with);
-    }
-    Ok(names)
 }

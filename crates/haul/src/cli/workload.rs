@@ -4,6 +4,7 @@
 //! what help says of it, and which commands have it.
 #![expect(clippy::doc_markdown, reason = "the doc comments are the help text, where backticks would show")]
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -132,7 +133,7 @@ pub(crate) struct StreamOptions {
     /// The file to send, with sendfile or splice: what it lies on decides how large the pieces of it are that a filesystem
     /// hands over, and so what sending costs; without it, one in memory is sent, of pages of 4 KiB
     #[arg(long, value_name = "FILE")]
-    send_file: Option<String>,
+    pub(crate) send_file: Option<PathBuf>,
     /// How the receiver takes bytes: 'discard' to load the sender or the path without the receiver's copy [default: read]
     #[arg(long, value_enum, value_name = "HOW")]
     recv_with: Option<Taking>,
@@ -164,7 +165,6 @@ impl StreamOptions {
             ("direction", self.direction.map(Way::name)),
             ("payload", self.payload.map(Content::name)),
             ("send-with", self.send_with.map(Giving::name)),
-            ("send-file", self.send_file.as_deref()),
             ("recv-with", self.recv_with.map(Taking::name)),
             ("send-offset", self.send_offset.as_deref()),
             ("recv-offset", self.recv_offset.as_deref()),

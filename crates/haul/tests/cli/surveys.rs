@@ -9,7 +9,7 @@ use haul_results::record::{Document, Kind, Status};
 use haul_stats::estimate::{Summary, spearman};
 use haul_stats::{Cell, CellValue, Metric, Scope};
 
-use crate::process::{Ended, Home, Running, value};
+use crate::process::{BOUND, Ended, Home, Running, value, wait_until};
 
 /// Runs `haul read` with these arguments.
 fn read(arguments: &[&str]) -> Ended {
@@ -129,13 +129,23 @@ fn what_cannot_be_read_so_is_refused_alike_in_text_and_json() {
         (&["--block", "512K"], 0, ""),
         (&["--block", "512K", "--working-set", "256K"], 2, "raise --working-set"),
         (&["--offset", "2G"], 2, "at most 1G"),
-        (&["--offset", "1,1"], 2, "twice"),
+        (&["--offset", "1,1"], 2, "'--offset 1,1': the value 1 is in it twice"),
+        (&["--block", "8K,8192"], 2, "'--block 8K,8192': the value 8192 is in it twice"),
+        (&["--working-set", "64K,65536"], 2, "twice"),
         (&["--with", "sendfile"], 2, "mmap-copy"),
         (&["--with", "read,read"], 2, "twice"),
+        (&["--direction", "write", "--with", "write,read"], 2, "'read' is in it twice"),
+        (&["--direction", "write", "--with", "mmap-copy"], 2, "only reads"),
         (&["--source", "file"], 2, "needs a FILE"),
         (&["--source", "tcp", "--file-offset", "1"], 2, "no --file-offset"),
-        (&["--direction", "write", small], 2, "leave FILE out"),
-        (&["--working-set", "1024T"], 2, "smaller --working-set"),
+        (&["--direction", "write", small], 2, "leave FILE and --source out"),
+        (&["--direction", "write", "--source", "device"], 2, "leave FILE and --source out"),
+        (&["--working-set", "1024T"], 2, "1024 TiB of memory are wanted"),
+        (&["--source", "unix", "--working-set", "1T"], 2, "give at most 64G"),
+        (&["--source", "device", small], 2, "use --source file"),
+        (&["/proc/self/status"], 2, "use --source device"),
+        (&["/proc"], 2, "name a file in it"),
+        (&[small, "--block", "4K", "--file-offset", "3K"], 2, "--file-offset"),
         (&["--pin", "8191"], 2, "--pin 8191"),
         (&["/nowhere/file"], 1, "cannot open /nowhere/file"),
         (&["--quick", "--thorough"], 2, "--thorough"),
@@ -184,27 +194,93 @@ fn an_interrupt_between_samples_leaves_what_was_measured() {
 }
 
 #[test]
-fn a_second_interrupt_ends_what_is_in_the_middle_of_something_long() {
+fn the_first_interrupt_ends_a_pass_that_takes_minutes_and_leaves_a_document() {
+    for arguments in [
+        &["--source", "tcp", "--working-set", "64G"][..],
+        &["--source", "device", "/dev/urandom", "--working-set", "64G", "--block", "1M"],
+    ] {
+        let home = Home::new();
+        let all = [&["read", "--offset", "0", "--format", "json"], arguments].concat();
+        let mut running = Running::start(home.haul(&all));
+        running.says("rounds of this take");
+        thread::sleep(Duration::from_millis(300));
+        running.signal("TERM");
+        // A pass takes half a minute here, and two are made before the first sample.
+        let ended = running.end_within(Duration::from_secs(5));
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        let document = ended.document();
+        assert_eq!((document.status, document.failure), (Status::Interrupted, None), "{arguments:?}");
+        assert!(document.runs.is_empty(), "an interrupted pass is no failed run: {:?}", document.runs);
+    }
+}
+
+#[test]
+fn a_second_interrupt_ends_what_does_not_hear_the_first() {
+    let (unread, output) = std::io::pipe().expect("a pipe");
     let home = Home::new();
-    let long = [
-        "read",
-        "--source",
-        "device",
-        "/dev/zero",
-        "--working-set",
-        "100T",
-        "--block",
-        "1M",
-        "--offset",
-        "0",
-    ];
-    let running = Running::start(home.haul(&long));
-    thread::sleep(Duration::from_millis(500));
+    let mut command = home.haul(&["read", "--rounds", "20000", "--offset", "0", "--format", "json"]);
+    command.stdout(output).stderr(std::process::Stdio::piped());
+    let running = Running::start_as_is(command);
+    thread::sleep(Duration::from_secs(2));
     running.signal("INT");
-    thread::sleep(Duration::from_millis(500));
+    // A document of two thousand samples does not fit a pipe that nobody reads.
+    thread::sleep(Duration::from_secs(1));
     running.signal("INT");
-    let ended = running.end_within(Duration::from_secs(5));
+    let ended = running.end_within(Duration::from_secs(10));
     assert_eq!(ended.code, Some(130), "{ended:?}");
+    drop(unread);
+}
+
+#[test]
+fn a_file_that_is_truncated_under_a_mapping_ends_the_survey_and_not_the_process() {
+    let places = [tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")), tempfile::tempdir_in("/dev/shm")];
+    for directory in places {
+        let path = directory.as_ref().expect("a directory").path().join("file");
+        fs::write(&path, vec![1; 1 << 20]).expect("write");
+        let name = path.to_str().expect("UTF-8");
+        let home = Home::new();
+        let arguments =
+            ["read", name, "--with", "mmap-copy", "--offset", "0", "--rounds", "100000", "--format", "jsonl"];
+        let running = Running::start(home.haul(&arguments));
+        wait_until("samples", BOUND, || running.shown().matches("\"complete\"").count() > 3);
+        fs::File::options().write(true).open(&path).expect("open").set_len(4096).expect("truncate");
+        let ended = running.end_within(BOUND);
+        assert!(ended.is_calm() && ended.code == Some(1), "{ended:?}");
+        let told = format!("{name} was truncated while it was read: it had 1 MiB and has 4 KiB now");
+        assert!(ended.err.contains(&told), "{}", ended.err);
+        let last = ended.out.lines().last().expect("the document");
+        assert!(last.contains("\"failed\"") && last.contains("\"complete\""), "what was measured is kept");
+    }
+}
+
+#[test]
+fn signals_that_are_no_wish_to_stop_do_not_end_a_survey() {
+    let limited = Home::new().limited_haul("ulimit -f 10", &["read", "--quick", "--offset", "0"]);
+    let ended = Running::start(limited).end_within(BOUND);
+    assert!(ended.is_calm() && ended.code == Some(1), "SIGXFSZ would have killed it: {ended:?}");
+    let said = ended.err.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("a file of 256 KiB in memory") && said.contains("ulimit -f"), "{said}");
+    let home = Home::new();
+    let mut running = Running::start(home.haul(&["read", "--rounds", "20000", "--offset", "0"]));
+    thread::sleep(Duration::from_millis(500));
+    // SIGRTMIN, whose name not every shell knows.
+    running.signal("34");
+    thread::sleep(Duration::from_millis(500));
+    assert!(running.is_running(), "a stray SIGRTMIN ended it");
+    running.signal("INT");
+    assert_eq!(running.end_within(BOUND).code, Some(1));
+}
+
+#[test]
+fn what_is_written_has_the_names_of_writing() {
+    let document = quick(&["--direction", "write", "--with", "write,pwrite", "--offset", "0"]);
+    assert_eq!(document.options.requested["with"], serde_json::json!(["write", "pwrite"]));
+    for run in document.runs.iter().filter(|run| run.status == Status::Complete) {
+        assert!(value(run, Metric::WriteTime, Scope::Run) > 0.0);
+        assert!(run.readings.iter().all(|reading| reading.metric != Metric::ReadTime));
+    }
+    let ended = read(&["--direction", "write", "--offset", "0", "--quick"]);
+    assert!(ended.out.contains("write-through") && ended.out.contains("with pwrite"), "{}", ended.out);
 }
 
 #[test]
@@ -215,7 +291,7 @@ fn a_pipe_that_nobody_writes_to_and_a_device_without_an_end_are_not_waited_for()
     assert!(made.success());
     let pipe = pipe.to_str().expect("UTF-8");
     for (arguments, exit) in
-        [(&["read", pipe][..], 1), (&["copy", "--routine", "auto", "--selection", "/dev/zero"], 2)]
+        [(&["read", pipe][..], 2), (&["copy", "--routine", "auto", "--selection", "/dev/zero"], 2)]
     {
         let ended = Running::start(Home::new().haul(arguments)).end_within(Duration::from_secs(10));
         assert!(ended.is_calm() && ended.code == Some(exit), "{arguments:?}: {ended:?}");

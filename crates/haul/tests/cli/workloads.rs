@@ -1,5 +1,8 @@
 //! Every workload through the command line, between two hosts of this machine.
 
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::time::{Duration, Instant};
 
 use haul_results::record::{Document, Kind, Status};
@@ -54,6 +57,38 @@ fn a_run_by_amount_is_over_when_it_has_moved_it_and_fails_where_the_time_is_too_
     assert_eq!(document.runs[0].status, Status::Failed);
     let text = document.runs[0].failure.as_ref().map_or("", |failure| failure.text.as_str());
     assert!(text.contains("of 1099511627776 bytes") && text.contains("--time"), "{text}");
+}
+
+#[test]
+fn a_file_to_send_may_have_any_name_and_is_looked_at_before_anything_is_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(OsStr::from_bytes(b"a\xffb"));
+    fs::write(&path, vec![7; 300_000]).unwrap();
+    let home = Home::new();
+    let mut command =
+        home.haul(&words("stream loopback -t 300ms -m 64K --send-with sendfile --format json --send-file"));
+    command.arg(&path);
+    let document = Running::start(command).end().complete();
+    let named = document.runs[0].effective["send_file"].as_str().unwrap_or_default();
+    assert!(named.ends_with("a\u{fffd}b"), "{named}");
+    assert_eq!(document.options.requested["send_file"], named);
+    // None of these reaches the other end, of which there is none.
+    for (line, needle) in [
+        ("--send-file /nowhere/x", "--send-file: cannot open /nowhere/x"),
+        ("--send-file /proc", "--send-file: '/proc' is not a regular file"),
+        ("--send-file /proc/self/status", "has 0 bytes, and a message 128 KiB"),
+    ] {
+        let line = format!("stream 127.0.0.1:1 --send-with splice {line}");
+        let ended = Running::start(home.haul(&words(&line))).end();
+        assert!(ended.is_calm() && ended.code == Some(2) && ended.err.contains(needle), "{line}: {ended:?}");
+    }
+    let line = "ab stream 127.0.0.1:1 --send-with splice --arm a:opt.send-file=memory --arm b:opt.send-file=/nowhere/x";
+    let ended = Running::start(home.haul(&words(line))).end();
+    assert!(ended.code == Some(2) && ended.err.contains("arm 'b': --send-file: cannot open"), "{ended:?}");
+    let ended =
+        Running::start(home.haul(&words("ab rr 127.0.0.1:1 --send-file x --arm a: --arm b:opt.spin=on")))
+            .end();
+    assert!(ended.code == Some(2) && ended.err.contains("an option of a stream"), "{ended:?}");
 }
 
 #[test]

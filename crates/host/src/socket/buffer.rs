@@ -16,7 +16,7 @@ pub struct PageBuffer(Mapping);
 impl PageBuffer {
     /// A buffer of `length` bytes, at least one.
     pub fn new(length: ByteCount) -> Result<Self> {
-        let object = || format!("{length} of page-aligned memory");
+        let object = || format!("{} of page-aligned memory", length.about());
         let too_large = || std::io::Error::from_raw_os_error(libc::ENOMEM);
         let bytes = length.as_usize().ok_or_else(too_large).named("map", object)?.max(1);
         let mut mapping = Mapping::new(bytes, length.0 >= HUGE).named("map", object)?;
@@ -83,6 +83,6 @@ mod tests {
     #[test]
     fn more_memory_than_there_is_is_an_error_that_names_the_size() {
         let error = PageBuffer::new(ByteCount(1 << 60)).expect_err("an exbibyte");
-        assert!(error.to_string().contains("1048576T of page-aligned memory"), "{error}");
+        assert!(error.to_string().contains("1048576 TiB of page-aligned memory"), "{error}");
     }
 }

@@ -32,7 +32,7 @@ impl SourceFile {
     pub fn in_memory(length: ByteCount, mut make: impl FnMut(&mut [u8])) -> Result<Self> {
         /// Few calls, and no second copy of the whole file.
         const PIECE: usize = 1 << 20;
-        let object = || format!("a file of {length} in memory");
+        let object = || format!("a file of {} in memory", length.about());
         let mut file = sys::memory_file(c"haul-payload").named("make", object)?;
         let mut piece = vec![0; PIECE];
         let mut left = length.0;
@@ -53,7 +53,8 @@ impl SourceFile {
             OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path).named("open", object)?;
         let facts = file.metadata().named("look at", object)?;
         if !facts.is_file() {
-            return Err(HostError::Invalid { text: object(), wanted: "a regular file" });
+            let wanted = "a regular file, and nothing else has pages to hand over: name one, or leave it out";
+            return Err(HostError::Invalid { text: object(), wanted });
         }
         Ok(Self { file, length: facts.len() })
     }

@@ -6,86 +6,94 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use super::call::call;
 use super::{check, number};
 
-/// `read(2)`.
-#[inline]
-pub(crate) fn read(fd: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<usize> {
-    let arguments = [number(fd), into.as_mut_ptr().expose_provenance(), into.len(), 0, 0, 0];
-    // SAFETY: the kernel writes at most into.len() bytes into `into`.
-    unsafe { call(libc::SYS_read, arguments) }
+/// A block in a user's buffer, and which way it goes.
+#[derive(Debug)]
+pub enum Block<'a> {
+    /// The kernel writes into it: `copy_to_user`.
+    Into(&'a mut [u8]),
+    /// The kernel reads from it: `copy_from_user`.
+    From(&'a [u8]),
 }
 
-/// `write(2)`.
-#[inline]
-pub(crate) fn write(fd: BorrowedFd<'_>, from: &[u8]) -> io::Result<usize> {
-    let arguments = [number(fd), from.as_ptr().expose_provenance(), from.len(), 0, 0, 0];
-    // SAFETY: the kernel reads at most from.len() bytes of `from`.
-    unsafe { call(libc::SYS_write, arguments) }
+impl Block<'_> {
+    /// How long it is.
+    #[must_use]
+    #[inline]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Into(bytes) => bytes.len(),
+            Self::From(bytes) => bytes.len(),
+        }
+    }
+
+    /// Whether there is nothing in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The part from `start` up to `end`; nothing where it is not within.
+    #[must_use]
+    #[inline]
+    pub fn part(&mut self, start: usize, end: usize) -> Block<'_> {
+        match self {
+            Self::Into(bytes) => Block::Into(bytes.get_mut(start..end).unwrap_or_default()),
+            Self::From(bytes) => Block::From(bytes.get(start..end).unwrap_or_default()),
+        }
+    }
+
+    /// Where it is, for the kernel, which writes there only where it is [`Into`](Self::Into).
+    #[inline]
+    fn address(&mut self) -> *mut libc::c_void {
+        match self {
+            Self::Into(bytes) => bytes.as_mut_ptr().cast(),
+            Self::From(bytes) => bytes.as_ptr().cast_mut().cast(),
+        }
+    }
+
+    /// One number or another, by the way it goes.
+    #[inline]
+    fn which(&self, into: libc::c_long, from: libc::c_long) -> libc::c_long {
+        match self {
+            Self::Into(_) => into,
+            Self::From(_) => from,
+        }
+    }
 }
 
-/// `pread(2)`. The place is one register on the 64-bit machines haul is for.
+/// `read(2)` or `write(2)`, at a place `pread(2)` or `pwrite(2)`. The place is one register on the 64-bit machines haul is for.
 #[inline]
-pub(crate) fn read_at(fd: BorrowedFd<'_>, at: usize, into: &mut [u8]) -> io::Result<usize> {
-    let arguments = [number(fd), into.as_mut_ptr().expose_provenance(), into.len(), at, 0, 0];
-    // SAFETY: the kernel writes at most into.len() bytes into `into`.
-    unsafe { call(libc::SYS_pread64, arguments) }
+pub(crate) fn plain(fd: BorrowedFd<'_>, at: Option<usize>, block: &mut Block<'_>) -> io::Result<usize> {
+    let name = match at {
+        None => block.which(libc::SYS_read, libc::SYS_write),
+        Some(_) => block.which(libc::SYS_pread64, libc::SYS_pwrite64),
+    };
+    let arguments =
+        [number(fd), block.address().expose_provenance(), block.len(), at.unwrap_or_default(), 0, 0];
+    // SAFETY: of the block's memory the kernel writes at most its length where it is borrowed mutably, and reads as much where not:
+    // `which` chose the call by the same variant. Calls without a place ignore the fourth argument.
+    unsafe { call(name, arguments) }
 }
 
-/// `pwrite(2)`.
+/// `readv(2)` or `writev(2)` of the two halves of a block, at a place `preadv(2)` or `pwritev(2)`. The high half of the place is
+/// ignored on 64-bit machines.
 #[inline]
-pub(crate) fn write_at(fd: BorrowedFd<'_>, at: usize, from: &[u8]) -> io::Result<usize> {
-    let arguments = [number(fd), from.as_ptr().expose_provenance(), from.len(), at, 0, 0];
-    // SAFETY: the kernel reads at most from.len() bytes of `from`.
-    unsafe { call(libc::SYS_pwrite64, arguments) }
-}
-
-/// The two halves of a buffer that is written to.
-#[inline]
-fn halves_mut(into: &mut [u8]) -> [libc::iovec; 2] {
-    let (first, second) = into.split_at_mut(into.len() / 2);
-    [first, second].map(|half| libc::iovec { iov_base: half.as_mut_ptr().cast(), iov_len: half.len() })
-}
-
-/// The two halves of a buffer that is read from.
-#[inline]
-fn halves(from: &[u8]) -> [libc::iovec; 2] {
-    let (first, second) = from.split_at(from.len() / 2);
-    [first, second].map(|half| libc::iovec { iov_base: half.as_ptr().cast_mut().cast(), iov_len: half.len() })
-}
-
-/// `readv(2)` into the two halves of the buffer.
-#[inline]
-pub(crate) fn read_halves(fd: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<usize> {
-    let vectors = halves_mut(into);
-    let arguments = [number(fd), vectors.as_ptr().expose_provenance(), vectors.len(), 0, 0, 0];
-    // SAFETY: the kernel reads the vectors, which outlive the call, and writes at most their lengths into the halves.
-    unsafe { call(libc::SYS_readv, arguments) }
-}
-
-/// `writev(2)` from the two halves of the buffer.
-#[inline]
-pub(crate) fn write_halves(fd: BorrowedFd<'_>, from: &[u8]) -> io::Result<usize> {
-    let vectors = halves(from);
-    let arguments = [number(fd), vectors.as_ptr().expose_provenance(), vectors.len(), 0, 0, 0];
-    // SAFETY: the kernel reads the vectors, which outlive the call, and at most their lengths of the halves.
-    unsafe { call(libc::SYS_writev, arguments) }
-}
-
-/// `preadv(2)` into the two halves of the buffer. The high half of the place is ignored on 64-bit machines.
-#[inline]
-pub(crate) fn read_halves_at(fd: BorrowedFd<'_>, at: usize, into: &mut [u8]) -> io::Result<usize> {
-    let vectors = halves_mut(into);
-    let arguments = [number(fd), vectors.as_ptr().expose_provenance(), vectors.len(), at, 0, 0];
-    // SAFETY: the kernel reads the vectors, which outlive the call, and writes at most their lengths into the halves.
-    unsafe { call(libc::SYS_preadv, arguments) }
-}
-
-/// `pwritev(2)` from the two halves of the buffer.
-#[inline]
-pub(crate) fn write_halves_at(fd: BorrowedFd<'_>, at: usize, from: &[u8]) -> io::Result<usize> {
-    let vectors = halves(from);
-    let arguments = [number(fd), vectors.as_ptr().expose_provenance(), vectors.len(), at, 0, 0];
-    // SAFETY: the kernel reads the vectors, which outlive the call, and at most their lengths of the halves.
-    unsafe { call(libc::SYS_pwritev, arguments) }
+pub(crate) fn halves(fd: BorrowedFd<'_>, at: Option<usize>, block: &mut Block<'_>) -> io::Result<usize> {
+    let name = match at {
+        None => block.which(libc::SYS_readv, libc::SYS_writev),
+        Some(_) => block.which(libc::SYS_preadv, libc::SYS_pwritev),
+    };
+    let (length, start) = (block.len(), block.address());
+    let middle = length / 2;
+    let vectors = [
+        libc::iovec { iov_base: start, iov_len: middle },
+        libc::iovec { iov_base: start.wrapping_byte_add(middle), iov_len: length - middle },
+    ];
+    let arguments =
+        [number(fd), vectors.as_ptr().expose_provenance(), vectors.len(), at.unwrap_or_default(), 0, 0];
+    // SAFETY: the kernel reads the vectors, which outlive the call; together they are the block, of which it writes where it is
+    // borrowed mutably, and reads where not, as in `plain`.
+    unsafe { call(name, arguments) }
 }
 
 /// `vmsplice(2)` out of a pipe: its pages are copied into the buffer (`vmsplice_to_user`, fs/splice.c).
@@ -97,13 +105,31 @@ pub(crate) fn from_pipe(pipe: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<usi
     unsafe { call(libc::SYS_vmsplice, arguments) }
 }
 
+/// The end of a pipe that is written to: `vmsplice(2)` takes its direction from the descriptor, and would write to what it is given
+/// to read if it got the other one.
+#[derive(Debug, Clone, Copy)]
+pub struct WriteEnd<'fd>(BorrowedFd<'fd>);
+
+impl<'fd> WriteEnd<'fd> {
+    /// Looks whether the descriptor is one for writing; what it was opened for never changes.
+    pub fn of(pipe: BorrowedFd<'fd>) -> io::Result<Self> {
+        // SAFETY: F_GETFL takes no argument.
+        let flags = check(unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_GETFL) })?;
+        if flags & libc::O_ACCMODE == libc::O_RDONLY {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        }
+        Ok(Self(pipe))
+    }
+}
+
 /// `vmsplice(2)` into a pipe: the buffer's pages are in it from then on, uncopied. The kernel holds them itself, so they may be
 /// unmapped; who writes to them meanwhile changes what comes out.
 #[inline]
-pub(crate) fn into_pipe(pipe: BorrowedFd<'_>, from: &[u8]) -> io::Result<usize> {
+pub(crate) fn into_pipe(pipe: WriteEnd<'_>, from: &[u8]) -> io::Result<usize> {
     let vector = libc::iovec { iov_base: from.as_ptr().cast_mut().cast(), iov_len: from.len() };
-    let arguments = [number(pipe), (&raw const vector).expose_provenance(), 1, 0, 0, 0];
-    // SAFETY: the kernel reads the vector, which outlives the call, and never writes to pages it got so.
+    let arguments = [number(pipe.0), (&raw const vector).expose_provenance(), 1, 0, 0, 0];
+    // SAFETY: the kernel reads the vector, which outlives the call, and never writes to pages it got through an end for writing,
+    // which `WriteEnd::of` saw.
     unsafe { call(libc::SYS_vmsplice, arguments) }
 }
 

@@ -1,4 +1,4 @@
-//! The kernel's word on what of a file is in the page cache.
+//! The kernel's word on what of a file is in the page cache, and on what file system it is.
 
 use std::fs::File;
 use std::io;
@@ -69,6 +69,21 @@ pub(crate) fn resident_pages(file: &File, offset: u64, length: usize) -> io::Res
         return Err(error);
     }
     Ok(vector.iter().filter(|page| *page & 1 == 1).count() as u64)
+}
+
+/// The number of the file system that a file is on (`statfs(2)`).
+pub(crate) fn file_system(file: &File) -> io::Result<u32> {
+    let mut found = std::mem::MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: the kernel writes one statfs, which outlives the call.
+    super::check(unsafe { libc::fstatfs(file.as_raw_fd(), found.as_mut_ptr()) })?;
+    // SAFETY: zeroes are a valid statfs, and the kernel has written a better one.
+    let kind = unsafe { found.assume_init() }.f_type;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "of the word only 32 bits are used"
+    )]
+    Ok(kind as u32)
 }
 
 /// Lets the kernel drop the clean pages of a file from the page cache: `posix_fadvise(2)`.

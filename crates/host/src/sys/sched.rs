@@ -118,6 +118,19 @@ fn nudge_signal() -> libc::c_int {
     libc::SIGRTMIN()
 }
 
+/// Ignores, until something else is made of them, the signal of [`nudge`] and the one that a file grown over a limit sends: both
+/// end a process that says nothing of them.
+pub(crate) fn ignore_nudges_and_limits() -> io::Result<()> {
+    for signal in [nudge_signal(), libc::SIGXFSZ] {
+        // SAFETY: all zeroes is a sigaction: no flags, an empty mask, no restorer.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = libc::SIG_IGN;
+        // SAFETY: `action` is whole and outlives the call, and has no handler.
+        check(unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) })?;
+    }
+    Ok(())
+}
+
 /// Lets [`nudge`] reach the calling thread: the signal is handled, by doing nothing, and no call it ends is begun again.
 pub(crate) fn accept_nudges() -> io::Result<()> {
     extern "C" fn nothing(_: libc::c_int) {}

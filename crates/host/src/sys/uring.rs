@@ -8,6 +8,8 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use io_uring::{IoUring, opcode, squeue, types};
 
+use super::Block;
+
 /// The place of a descriptor that has none, or whose own is meant (`io_uring_enter(2)`: offset −1).
 const NO_PLACE: u64 = u64::MAX;
 
@@ -29,22 +31,23 @@ impl Ring {
         Ok(Self { ring: IoUring::new(1)?, stuck: false })
     }
 
-    /// Reads into the buffer, from a place in the file or from where the descriptor stands.
+    /// Moves a block, from or to a place in the file or where the descriptor stands.
     #[inline]
-    pub(crate) fn read(&mut self, fd: BorrowedFd<'_>, at: Option<u64>, into: &mut [u8]) -> io::Result<usize> {
-        let length = u32::try_from(into.len()).unwrap_or(u32::MAX);
-        let read = opcode::Read::new(types::Fd(fd.as_raw_fd()), into.as_mut_ptr(), length);
-        // SAFETY: the kernel writes at most `length` bytes into `into`, which is borrowed until the operation is over.
-        unsafe { self.one(&read.offset(at.unwrap_or(NO_PLACE)).build()) }
-    }
-
-    /// Writes from the buffer, to a place in the file or to where the descriptor stands.
-    #[inline]
-    pub(crate) fn write(&mut self, fd: BorrowedFd<'_>, at: Option<u64>, from: &[u8]) -> io::Result<usize> {
-        let length = u32::try_from(from.len()).unwrap_or(u32::MAX);
-        let write = opcode::Write::new(types::Fd(fd.as_raw_fd()), from.as_ptr(), length);
-        // SAFETY: the kernel reads at most `length` bytes of `from`, which is borrowed until the operation is over.
-        unsafe { self.one(&write.offset(at.unwrap_or(NO_PLACE)).build()) }
+    pub(crate) fn plain(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        at: Option<u64>,
+        block: &mut Block<'_>,
+    ) -> io::Result<usize> {
+        let length = u32::try_from(block.len()).unwrap_or(u32::MAX);
+        let (fd, at) = (types::Fd(fd.as_raw_fd()), at.unwrap_or(NO_PLACE));
+        let entry = match block {
+            Block::Into(bytes) => opcode::Read::new(fd, bytes.as_mut_ptr(), length).offset(at).build(),
+            Block::From(bytes) => opcode::Write::new(fd, bytes.as_ptr(), length).offset(at).build(),
+        };
+        // SAFETY: the kernel writes at most `length` bytes into the block where it is borrowed mutably, and reads as many where not;
+        // the borrow lasts until the operation is over.
+        unsafe { self.one(&entry) }
     }
 
     /// Submits an operation and waits until it is over.

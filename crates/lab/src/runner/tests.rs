@@ -615,7 +615,7 @@ fn whoever_watches_sees_every_step_and_the_time_left() {
             Event::Interval(interval) => format!("interval {}", interval.start_s),
             Event::Ended(run) => format!("ended {:?}", run.status),
             Event::Restoring => "restoring".to_owned(),
-            Event::Calibrating { .. } => panic!("a plan has nothing to calibrate"),
+            Event::Preparing { .. } | Event::Calibrating { .. } => panic!("a plan has nothing to calibrate"),
         });
     });
     let [first, second] = order_of_one_pair(&plan);

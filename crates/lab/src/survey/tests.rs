@@ -30,6 +30,7 @@ struct Mock {
     /// Asked for twice a sample: how often the CPU was lost, by the answer's number.
     asked: Shared<u64>,
     lost: fn(u64) -> u64,
+    emulated: bool,
 }
 
 impl Mock {
@@ -41,6 +42,7 @@ impl Mock {
             still: false,
             asked: Shared::new(0),
             lost: |_| 0,
+            emulated: false,
         }
     }
 }
@@ -56,6 +58,10 @@ impl Bench for Mock {
     fn pin(&mut self, wanted: Option<u32>) -> Result<u32, LabError> {
         self.pinned = Some(wanted.unwrap_or(3));
         Ok(self.pinned.unwrap())
+    }
+
+    fn emulator(&self) -> Option<String> {
+        self.emulated.then(|| "this is a program for riscv64 under emulation".to_owned())
     }
 
     fn preemptions(&self) -> u64 {
@@ -187,7 +193,7 @@ fn every_round_samples_every_cell_once_in_an_order_of_its_own() {
     for round in measured.runs.chunks(5) {
         assert!(round.iter().all(|run| run.block == round[0].block && run.status == Status::Complete));
         let order: Vec<&Cell> = round.iter().map(|run| &run.cell).collect();
-        let distinct: std::collections::BTreeSet<&Cell> = order.iter().copied().collect();
+        let distinct: BTreeSet<&Cell> = order.iter().copied().collect();
         assert_eq!(distinct.len(), 5);
         orders.push(order);
     }
@@ -298,9 +304,16 @@ fn a_sample_that_lost_its_cpu_is_void_and_taken_again_but_not_without_end() {
     let measured = run(&once, &mut Rack::new(&clock, &[1000]), &mut bench, &stop, &mut |_: &Event<'_>| {});
     let statuses: Vec<Status> = measured.runs.iter().map(|run| run.status).collect();
     assert_eq!((measured.status, statuses), (Status::Complete, vec![Status::Void, Status::Complete]));
-    assert!(measured.runs[0].failure.as_ref().unwrap().text.contains("took the CPU"));
+    assert!(measured.runs[0].failure.as_ref().unwrap().text.contains("had CPU 3"));
     let doubt = measured.warnings.iter().find(|doubt| doubt.id == DoubtId::OtherLoad).expect("it says so");
-    assert!(doubt.text.starts_with("1 of 2 samples are void"), "{}", doubt.text);
+    assert!(
+        doubt.text.starts_with("1 of 2 samples are void: other programs had CPU 3 for "),
+        "{}",
+        doubt.text
+    );
+    let void = measured.runs.iter().find(|run| run.status == Status::Void).expect("it is kept");
+    let why = &void.failure.as_ref().expect("why").text;
+    assert!(why.starts_with("another program had CPU 3 for ") && why.contains("ms"), "{why}");
 
     let mut busy = Mock { lost: |asked| asked, ..Mock::new(&clock) };
     let measured = run(&once, &mut Rack::new(&clock, &[1000]), &mut busy, &stop, &mut |_: &Event<'_>| {});
@@ -308,17 +321,20 @@ fn a_sample_that_lost_its_cpu_is_void_and_taken_again_but_not_without_end() {
     assert_eq!(measured.runs.len(), 5);
     assert!(measured.runs.iter().all(|run| run.status == Status::Void));
     assert_eq!(measured.status, Status::Failed, "there is no number");
-    assert!(measured.failure.unwrap().text.contains("took the CPU"));
+    assert!(measured.failure.unwrap().text.contains("had CPU 3"));
 }
 
 #[test]
 fn a_cpu_that_was_lost_for_a_moment_only_voids_nothing() {
     let sample = |cpu| Sample { elapsed: Duration::from_millis(100), thread_cpu: cpu, ..Sample::default() };
     assert!(
-        !lost_much(&sample(Some(Duration::from_micros(99_600))))
-            && !lost_much(&sample(Some(Duration::from_secs(1))))
+        lost_much(&sample(Some(Duration::from_micros(99_600)))).is_none()
+            && lost_much(&sample(Some(Duration::from_secs(1)))).is_none()
     );
-    assert!(lost_much(&sample(Some(Duration::from_micros(99_400)))) && lost_much(&sample(None)));
+    assert_eq!(lost_much(&sample(Some(Duration::from_micros(99_400)))), Some(Duration::from_micros(600)));
+    assert_eq!(lost_much(&sample(None)), Some(Duration::from_millis(100)), "unknown is all of it");
+    let helped = Sample { worker_cpu: Duration::from_millis(90), ..sample(Some(Duration::from_millis(10))) };
+    assert_eq!(lost_much(&helped), None, "who waits for a thread of the kernel's has lost nothing");
 }
 
 #[test]
@@ -500,4 +516,46 @@ fn this_host_has_a_clock_a_cpu_and_facts() {
         assert!(absent.expect_err("there is no such CPU").contains("--pin 8191"));
     });
     assert!(!host.facts().expect("facts").is_empty());
+}
+
+#[test]
+fn times_under_emulation_are_kept_and_void_and_there_is_no_figure() {
+    let clock = Clock::default();
+    let mut rack = Rack::new(&clock, &[1000, 2000]);
+    let mut bench = Mock { emulated: true, ..Mock::new(&clock) };
+    let stop = rack.stop.clone();
+    let measured = run(&survey(), &mut rack, &mut bench, &stop, &mut |_: &Event<'_>| {});
+    assert_eq!(measured.status, Status::Failed);
+    assert!(
+        measured
+            .failure
+            .as_ref()
+            .is_some_and(|failure| failure.exit == 1 && failure.text.contains("riscv64"))
+    );
+    assert!(measured.runs.iter().all(|run| run.status == Status::Void && !run.readings.is_empty()));
+    assert!(measured.warnings.iter().any(|doubt| doubt.id == DoubtId::Emulated));
+    let document =
+        crate::record::Start::now().document(haul_results::record::Kind::Copy, Vec::new(), measured);
+    assert!(document.cells.iter().all(|figure| figure.n == 0 && figure.reason.is_some()));
+}
+
+#[test]
+fn cells_without_a_number_are_named_where_others_have_one() {
+    let clock = Clock::default();
+    let mut rack = Rack::new(&clock, &[1000, 2000, 3000]);
+    rack.refuse = Some(1);
+    let measured = made(&survey(), &mut rack);
+    assert_eq!((measured.status, &measured.failure), (Status::Complete, &None));
+    let named = measured.warnings.iter().find(|doubt| doubt.id == DoubtId::Unmeasured).expect("a doubt");
+    assert!(
+        named.text.starts_with("1 of 3 cells have no number: (offset 1); the first because"),
+        "{}",
+        named.text
+    );
+    assert!(named.text.contains("page cache"), "{}", named.text);
+    let document =
+        crate::record::Start::now().document(haul_results::record::Kind::Read, Vec::new(), measured);
+    let without: Vec<_> = document.cells.iter().filter(|figure| figure.n == 0).collect();
+    assert_eq!(without.len(), 1);
+    assert!(without[0].reason.as_deref().is_some_and(|why| why.contains("page cache")));
 }

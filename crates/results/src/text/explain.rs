@@ -17,7 +17,7 @@ const NAMES: usize = 30;
 const FEATURES: &str = "nic.feature.";
 
 /// Words of a report that are neither metrics nor doubts.
-const WORDS: [(&str, &str); 25] = [
+const WORDS: [(&str, &str); 39] = [
     ("client", "The end that drives the test."),
     ("server", "The end that runs 'haul serve'."),
     (
@@ -41,8 +41,8 @@ const WORDS: [(&str, &str); 25] = [
     (
         "change",
         "In a comparison: how much more or less the arm has than the base. It comes from the pairs, not from the means \
-         beside it. In a survey: how much faster or slower the median is than that of the first row; with ~ the intervals of \
-         the two overlap, and it may be none.",
+         beside it. In a survey: how much more or less the median is than that of the base (see base); with ~ the intervals \
+         of the two overlap, and it may be none.",
     ),
     ("flow", "One data connection, or one pair of UDP addresses."),
     (
@@ -79,7 +79,8 @@ const WORDS: [(&str, &str); 25] = [
     ("arm", "One variant of a comparison. The first one is the base."),
     (
         "pair",
-        "One run of each of two arms, adjacent in time. Changes are taken within pairs, so what is slower than a pair cancels.",
+        "One run of each of two arms, adjacent in time. Changes are taken within pairs, so what is slower than a pair \
+         cancels.",
     ),
     (
         "interval",
@@ -107,10 +108,84 @@ const WORDS: [(&str, &str); 25] = [
         "void",
         "The run was made, but something changed that nobody asked for: it is kept, with the reason, and does not count.",
     ),
+    (
+        "hot",
+        "A cache state of 'haul copy': one place is copied again and again, so that its lines are in the nearest cache \
+         that holds source and destination. Looked at: the bytes that arrive after each sample.",
+    ),
+    (
+        "l2",
+        "A cache state of 'haul copy': a ring of places larger than the first-level cache, a quarter of the second level \
+         for each of source and destination, all of it read before each sample and walked in an order that no prefetcher \
+         foresees. So each place was last touched a walk of the ring ago. It is made so, and not verified: no counter \
+         tells where a line is.",
+    ),
+    (
+        "llc",
+        "A cache state of 'haul copy': as l2, with a ring that is larger than the second level and at most a quarter of \
+         the last one, 16 MiB at most. The size of a last level that is shared, or told by a hypervisor, may not be what \
+         this program has of it: compare with --limits.",
+    ),
+    (
+        "cold",
+        "A cache state of 'haul copy': a ring whose two halves are the size of the last level each, so that each place \
+         was last touched twice that level ago and comes from memory. The TLB is cold as well.",
+    ),
+    (
+        "flushed",
+        "A cache state of 'haul copy': source and destination are taken out of all caches by an instruction (clflush, dc \
+         civac) before each batch of copies, which is not timed. The TLB is warm.",
+    ),
+    (
+        "pages",
+        "The pages of the buffers of 'haul copy': 4k, 2m, 1g. What was asked for is read back from /proc/self/smaps, and \
+         where less than 90 % of the buffer has it the cell has no number. Without --pages 2m where the system gives \
+         them.",
+    ),
+    (
+        "alignment",
+        "In a selection, how source and destination lie: 'lines' (both begin a line of 64 bytes), 'same' (they agree \
+         modulo 64), 'words' (modulo 8), 'dst-line' (the destination begins a line), 'apart' (none of these).",
+    ),
+    (
+        "selection",
+        "A table for one CPU of which routine to take by alignment and length, printed by 'haul copy --thresholds', \
+         loaded by haul-copy and by --selection. A line takes over only where a rank-sum test says so after correction \
+         for all comparisons of the survey.",
+    ),
+    (
+        "~",
+        "In a survey: the interval of this figure overlaps that of what it is compared with, or one of the two has none, \
+         so that there may be no difference. What it is compared with stands below the numbers.",
+    ),
+    (
+        "!",
+        "In a table: the runs fall into two groups, so that no single mean describes them (see two_modes).",
+    ),
+    (
+        "map",
+        "In a survey of two axes or more: the medians, the longest axis down and what is compared across, one map for \
+         each combination of the others. --long has a row for each cell in place of it, with intervals and times.",
+    ),
+    (
+        "then_read",
+        "In 'haul copy --then-read': the copy is read after it was made, and both are timed as 'copy+read': what a store \
+         past the caches saves the copy, the reader pays.",
+    ),
+    (
+        "base",
+        "What a figure of a survey is compared with: the cell with the first value of the routine, or of the call, where \
+         that is swept, else of the longest axis, with all else alike.",
+    ),
+    (
+        "best",
+        "As a routine of 'haul copy': the one of haul-copy that chooses by itself for each copy. Which it is on this CPU \
+         stands below the numbers.",
+    ),
 ];
 
 /// What the columns of tables are called, and which metrics stand in them.
-const COLUMNS: [(&str, &[Metric]); 28] = [
+const COLUMNS: &[(&str, &[Metric])] = &[
     ("packets", &[Metric::PacketRate]),
     ("min", &[Metric::LatencyMin]),
     ("mean", &[Metric::LatencyMean]),
@@ -137,7 +212,9 @@ const COLUMNS: [(&str, &[Metric]); 28] = [
     ("rate", &[Metric::CopyRate]),
     ("call", &[Metric::CopyTime]),
     ("read-through", &[Metric::ReadTime]),
+    ("write-through", &[Metric::WriteTime]),
     ("cycles", &[Metric::CyclesPerByte]),
+    ("instructions", &[Metric::InstructionsPerByte]),
     ("of ceiling", &[Metric::CeilingShare]),
 ];
 

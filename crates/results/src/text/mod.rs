@@ -3,7 +3,7 @@
 //! Pure functions from a record to text in a given number of columns. What comes first is what a reader asks first:
 //! what was run and how it ended, the numbers, what they say, what was in force, what was left out and why, and what
 //! is to be doubted. Everything shown is in the record; nothing is computed here that could contradict it, except
-//! means and standard deviations of the runs of a cell, and the medians of a survey with their intervals.
+//! means and standard deviations of the runs of a cell.
 //!
 //! Plain text is the default and is what a mail needs. Colour is the caller's decision, who knows whether the output
 //! is a terminal. Text that came from another host is shown with its control characters escaped.
@@ -31,7 +31,7 @@ pub use compare::sentence;
 pub use demo::{Demonstration, demonstration};
 pub use explain::{explain, facts};
 pub use live::Slices;
-pub use survey::{Beside, BesideRow, survey};
+pub use survey::{Beside, BesideRow, Shape, survey};
 
 use crate::record::{Cell, Document, Kind, Run, Status};
 use wrap::{bound, clean, label, paragraph};
@@ -117,14 +117,17 @@ impl Layout {
 /// The whole document as text.
 #[must_use]
 pub fn document(document: &Document, layout: impl Into<Layout>) -> String {
-    let layout = layout.into();
+    document_shaped(document, Shape::default(), layout.into())
+}
+
+fn document_shaped(document: &Document, shape: Shape, layout: Layout) -> String {
     let mut out = String::new();
     headline(&mut out, document, layout);
     match document.kind {
         Kind::Stream | Kind::Rr | Kind::Crr => cells::show(&mut out, document, layout),
         Kind::Ab | Kind::Demo => compare::show(&mut out, document, layout),
         Kind::Env => explain::environment(&mut out, &document.environment, layout),
-        Kind::Read | Kind::Copy => survey::show(&mut out, document, layout),
+        Kind::Read | Kind::Copy => survey::show(&mut out, document, shape, layout),
     }
     if !matches!(document.kind, Kind::Env | Kind::Read | Kind::Copy) {
         force::show(&mut out, document, layout);
@@ -143,6 +146,11 @@ fn headline(out: &mut String, document: &Document, layout: Layout) {
     let mut line = String::new();
     if document.kind != Kind::Env {
         let _ = write!(line, "{} in {}, ", tally(&document.runs), elapsed(document.elapsed_s));
+    }
+    if matches!(document.kind, Kind::Read | Kind::Copy)
+        && let (cells, without @ 1..) = survey::count(document)
+    {
+        let _ = write!(line, "{without} of {cells} cells without a number, ");
     }
     let stamps = [("started", &document.started), ("id", &document.id), ("haul", &document.haul.version)];
     let stamps = stamps.map(|(name, value)| bound(&format!("{name} {value}")));
@@ -274,7 +282,7 @@ fn left_out(out: &mut String, document: &Document, layout: Layout) {
     let mut reasons: Vec<(Status, &str, Vec<&Run>)> = Vec::new();
     for run in document.runs.iter().filter(|run| run.status != Status::Complete) {
         let text = run.failure.as_ref().map_or("", |failure| failure.text.as_str());
-        match reasons.iter_mut().find(|(status, reason, _)| *status == run.status && *reason == text) {
+        match reasons.iter_mut().find(|(status, reason, _)| *status == run.status && alike(reason, text)) {
             Some((_, _, runs)) => runs.push(run),
             None => reasons.push((run.status, text, vec![run])),
         }
@@ -300,9 +308,24 @@ fn left_out(out: &mut String, document: &Document, layout: Layout) {
         // The headline has told the reason of the whole.
         if !reason.is_empty() && document.failure.as_ref().is_none_or(|failure| failure.text != reason) {
             let _ = write!(text, ": {reason}");
+            let why = |run: &Run| run.failure.as_ref().map(|failure| failure.text.clone());
+            if runs.iter().any(|run| why(run).as_deref() != Some(reason)) {
+                text.push_str(" (the first; the others alike)");
+            }
         }
         paragraph(out, "  ", &text, 4, layout.columns());
     }
+}
+
+/// Whether two reasons differ in their figures alone, as those of samples that other programs disturbed do.
+fn alike(one: &str, other: &str) -> bool {
+    let words = |text: &'_ str| -> Vec<String> {
+        let figure = |word: &&str| {
+            !word.starts_with(|c: char| c.is_ascii_digit()) && !["ns", "µs", "ms", "s"].contains(word)
+        };
+        text.split_whitespace().filter(figure).map(str::to_owned).collect()
+    };
+    one == other || words(one) == words(other)
 }
 
 /// "7 (on)", counted from 1 as the progress line does.

@@ -1,7 +1,7 @@
 //! Documents nobody would write: every field may hold anything its type allows.
 
 use haul_results::record::{
-    Document, Environment, Fact, Facts, Failure, Interval, Kind, Options, Run, Stamp, Status,
+    CellFigure, Document, Environment, Fact, Facts, Failure, Interval, Kind, Options, Run, Stamp, Status,
 };
 use haul_stats::compare::ArmSummary;
 use haul_stats::{CellValue, Comparison, Doubt, DoubtId, Metric, Reading, Scope, Value, Verdict};
@@ -277,6 +277,34 @@ fn facts() -> BoxedStrategy<Option<Facts>> {
     of(btree_map(text(), fact, 0..4)).boxed()
 }
 
+fn figure(numbers: Numbers) -> BoxedStrategy<CellFigure> {
+    let real = move || of(number(numbers));
+    let ends = of((number(numbers), number(numbers)).prop_map(|(low, high)| [low, high]));
+    let head = (run(numbers), metric(), scope(), text(), any::<u64>());
+    let tail = ((real(), real(), real()), ends, (real(), real()), of(any::<bool>()), of(text()), of(text()));
+    (head, tail)
+        .prop_map(|((run, metric, scope, unit, n), (reals, interval, more, apart, source, reason))| {
+            let (cell, (median, min, max), (confidence, change_pct)) = (run.cell, reals, more);
+            CellFigure {
+                cell,
+                metric,
+                scope,
+                unit,
+                n,
+                median,
+                interval,
+                confidence,
+                min,
+                max,
+                change_pct,
+                apart,
+                source,
+                reason,
+            }
+        })
+        .boxed()
+}
+
 /// Any document at all of this schema.
 pub(crate) fn document(numbers: Numbers) -> BoxedStrategy<Document> {
     let kind = proptest::sample::select(vec![
@@ -293,11 +321,17 @@ pub(crate) fn document(numbers: Numbers) -> BoxedStrategy<Document> {
     let options = (prop_oneof![json(), options()], effective())
         .prop_map(|(requested, effective)| Options { requested, effective });
     let environment = (facts(), facts()).prop_map(|(client, server)| Environment { client, server });
-    let body = (vec(run(numbers), 0..6), vec(comparison(numbers), 0..5), vec(doubt(), 0..3));
+    let body = (
+        vec(run(numbers), 0..6),
+        vec(figure(numbers), 0..6),
+        any::<bool>(),
+        vec(comparison(numbers), 0..5),
+        vec(doubt(), 0..3),
+    );
     (head, options, environment, body)
-        .prop_map(|(head, options, environment, (runs, comparisons, warnings))| {
+        .prop_map(|(head, options, environment, (runs, cells, own, comparisons, warnings))| {
             let (version, id, kind, status, failure, started, elapsed_s, command) = head;
-            Document {
+            let mut document = Document {
                 haul: Stamp { version, schema: haul_results::record::SCHEMA },
                 id,
                 kind,
@@ -309,9 +343,15 @@ pub(crate) fn document(numbers: Numbers) -> BoxedStrategy<Document> {
                 options,
                 environment,
                 runs,
+                cells,
                 comparisons,
                 warnings,
+            };
+            // Half of them have what their runs come to, the others whatever there may be.
+            if own {
+                document.cells = haul_results::figures::cells(&document);
             }
+            document
         })
         .boxed()
 }

@@ -29,6 +29,7 @@ pub(crate) fn document(kind: Kind, command: &str, runs: Vec<Run>) -> Document {
         },
         environment: Environment { client: Some(facts("ada")), server: Some(facts("bob")) },
         runs,
+        cells: Vec::new(),
         comparisons: Vec::new(),
         warnings: Vec::new(),
     }

@@ -1,7 +1,8 @@
 //! The text of surveys: one axis as a table, two as a map, more as several.
 
+use haul_results::figures;
 use haul_results::record::{Document, Kind, Run, Status};
-use haul_results::text::{self, Beside, BesideRow, Layout, Style, Width};
+use haul_results::text::{self, Beside, BesideRow, Layout, Shape, Style, Width};
 use haul_stats::{Cell, CellValue, Metric, Reading, Scope};
 use serde_json::{Value as Json, json};
 
@@ -43,6 +44,7 @@ fn survey(command: &str, requested: &Json, cells: &[(Cell, f64)]) -> Document {
         "source": {"name": "haul's own file in memory", "own": true},
         "sampling": {"cpu": 1, "rounds": 9, "clock_step_s": 22e-9, "sample_s": 0.001},
     });
+    document.cells = figures::cells(&document);
     document
 }
 
@@ -97,12 +99,12 @@ fn one_axis_is_a_table_with_intervals_and_a_mark_where_there_may_be_no_change() 
 #[test]
 fn the_published_figures_stand_beside_todays() {
     let document = offsets();
-    insta::assert_snapshot!(text::survey(&document, Some(&of_2002()), Width::PAGE));
+    insta::assert_snapshot!(text::survey(&document, Some(&of_2002()), Shape::Maps, Width::PAGE));
     let plain = text::document(&document, Width::PAGE);
-    assert_eq!(text::survey(&document, None, Width::PAGE), plain);
+    assert_eq!(text::survey(&document, None, Shape::Maps, Width::PAGE), plain);
     let elsewhere = Beside { axis: "block_bytes".to_owned(), ..of_2002() };
     assert_eq!(
-        text::survey(&document, Some(&elsewhere), Width::PAGE),
+        text::survey(&document, Some(&elsewhere), Shape::Maps, Width::PAGE),
         plain,
         "of another axis they say nothing"
     );
@@ -171,6 +173,7 @@ fn further_axes_are_a_map_each_in_the_order_given() {
 fn a_survey_that_was_stopped_early_says_how_little_there_is() {
     let mut document = offsets();
     document.runs.truncate(12);
+    document.cells = figures::cells(&document);
     document.status = Status::Interrupted;
     document.options.effective["sampling"]["rounds"] = json!(2);
     let text = shown(&document, 100);
@@ -179,6 +182,7 @@ fn a_survey_that_was_stopped_early_says_how_little_there_is() {
 
     document.runs =
         vec![failed(run(0, at(&[("offset_bytes", 1)]), Vec::new()), Status::Failed, 1, "the file shrank")];
+    document.cells = figures::cells(&document);
     let text = shown(&document, 80);
     assert!(text.contains("no sample gave a number") && text.contains("the file shrank"), "{text}");
 }

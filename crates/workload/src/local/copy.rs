@@ -12,21 +12,22 @@
 //! number.
 
 use std::collections::BTreeMap;
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use haul_copy::Selection;
 use haul_host::memory::PageKind;
 use haul_host::probe::counters::{CountsCycles, CycleCounter};
+use haul_host::signal::Stop;
 use haul_host::thread::{self, CpuList};
 use haul_stats::reading::CellValue;
-use haul_stats::{ByteCount, Cell, Doubt, Metric, Reading, Scope};
+use haul_stats::{ByteCount, Cell, Metric, Reading, Scope};
 use serde_json::{Value as Json, json};
 
 mod arena;
+mod beside;
 mod limits;
 mod mover;
+mod threads;
 
 pub use arena::CacheState;
 pub use limits::{Ceilings, Level, LimitsSubject};
@@ -35,7 +36,9 @@ pub use mover::{Does, Mover};
 use super::{Sample, Subject, rates, thread_cpu};
 use crate::error::{Result, WorkloadError};
 use crate::spec::SpecError;
-use arena::{Arena, Timed};
+use arena::{Arena, stride};
+use beside::Ceiling;
+use threads::together;
 
 /// Bytes of a cache line: an offset is counted from one.
 pub const LINE: u64 = 64;
@@ -137,6 +140,17 @@ impl CopySpec {
         {
             return bad("--overlap goes with copies of hot buffers only: leave out --cache, --shuffle, --then-read and --checksum".to_owned());
         }
+        let largest = self.sizes.iter().copied().max().unwrap_or(0);
+        if let Some(by) = self.overlap.filter(|by| by.unsigned_abs() >= largest) {
+            return bad(format!(
+                "--overlap {by}: the ends of a copy of {} share bytes up to {} apart: give less, or a larger --size",
+                ByteCount(largest),
+                largest.saturating_sub(1)
+            ));
+        }
+        if self.overlap.is_none() && self.movers.iter().any(|mover| matches!(mover, Mover::Memmove)) {
+            return bad("--routine memmove is for ends that share bytes: give --overlap, or take libc, which is memcpy".to_owned());
+        }
         let mut points = Vec::new();
         for &mover in &self.movers {
             for &size in &self.sizes {
@@ -192,10 +206,18 @@ impl CopySpec {
         };
         let text = |value: &dyn std::fmt::Display| CellValue::Text(value.to_string());
         level("routine", true, text(&mover.name()));
-        level("size", true, CellValue::Int(size));
-        level("src_offset", several(self.offsets.iter().map(|of| of.0).collect()), CellValue::Int(offsets.0));
-        level("dst_offset", several(self.offsets.iter().map(|of| of.1).collect()), CellValue::Int(offsets.1));
-        level("distance", self.distances.len() > 1, CellValue::Int(distance.unwrap_or(0)));
+        level("size_bytes", true, CellValue::Int(size));
+        level(
+            "src_offset_bytes",
+            several(self.offsets.iter().map(|of| of.0).collect()),
+            CellValue::Int(offsets.0),
+        );
+        level(
+            "dst_offset_bytes",
+            several(self.offsets.iter().map(|of| of.1).collect()),
+            CellValue::Int(offsets.1),
+        );
+        level("distance_bytes", self.distances.len() > 1, CellValue::Int(distance.unwrap_or(0)));
         level("cache", self.caches.len() > 1, text(&cache));
         level("pages", self.pages.len() > 1, pages.map_or_else(|| text(&"any"), |pages| text(&pages)));
         level("does", self.does.len() > 1, text(&does));
@@ -227,25 +249,33 @@ pub struct CopySubject {
     seed: u64,
     drawn: u64,
     ceilings: Ceilings,
+    /// Whether the ceilings are still to be measured.
+    unmeasured: bool,
+    /// Those that the cells stand beside.
+    beside: Vec<Ceiling>,
     counters: std::result::Result<Box<dyn CountsCycles>, String>,
     /// Of the last sample.
     distance: usize,
-    /// The least share that the windows of threads had in common.
-    common: f64,
+    /// The least share that the windows of threads had in common, in the rounds so far.
+    common: Option<f64>,
     skipped: Vec<String>,
+    /// Sizes whose ends lie apart where others overlap.
+    apart: Vec<usize>,
 }
 
 impl CopySubject {
-    /// Checks the specification. `ceilings` were measured before; `cpus` are those to run on, the one of a single thread first.
+    /// Checks the specification. `cpus` are those to run on, the one of a single thread is `first`. Nothing is measured before
+    /// [`Subject::set_up`], which must be called on the thread that is to be counted.
     ///
     /// # Errors
     /// What of it cannot be measured here, with the remedy.
-    pub fn new(spec: &CopySpec, cpus: &CpuList, first: Option<u32>, ceilings: Ceilings) -> Result<Self> {
-        let counters = CycleCounter::open().map(|counters| Box::new(counters) as Box<dyn CountsCycles>);
-        Self::counting(spec, cpus, first, ceilings, counters.map_err(|error| error.to_string()))
+    pub fn new(spec: &CopySpec, cpus: &CpuList, first: u32) -> Result<Self> {
+        let ceilings = Ceilings::sizes_only(first);
+        let counters = Err("the counters were not opened".to_owned());
+        Ok(Self { unmeasured: true, ..Self::counting(spec, cpus, Some(first), ceilings, counters)? })
     }
 
-    /// The same with something else that counts, or with the reason why nothing does.
+    /// The same with ceilings that are known, and something else that counts or the reason why nothing does: for tests.
     ///
     /// # Errors
     /// As [`CopySubject::new`].
@@ -261,10 +291,16 @@ impl CopySubject {
             cpus.swap(0, place);
         }
         let points = spec.points(cpus.len())?;
-        let mut skipped = Vec::new();
+        let (mut skipped, mut apart) = (Vec::new(), Vec::new());
         let (cells, points): (Vec<Cell>, Vec<Point>) = points
             .into_iter()
             .filter(|(_, point)| {
+                if point.overlap.is_some_and(|by| by.unsigned_abs() >= point.size as u64) {
+                    if !apart.contains(&point.size) {
+                        apart.push(point.size);
+                    }
+                    return false;
+                }
                 let may = point.overlap.is_none_or(|by| point.mover.moves(by, point.size));
                 if !may && !skipped.contains(&point.mover.name().to_owned()) {
                     skipped.push(point.mover.name().to_owned());
@@ -287,10 +323,13 @@ impl CopySubject {
             seed: spec.seed,
             drawn: 0,
             ceilings,
+            unmeasured: false,
+            beside: Vec::new(),
             counters,
             distance: 0,
-            common: 1.0,
+            common: None,
             skipped,
+            apart,
         })
     }
 
@@ -388,19 +427,75 @@ impl Subject for CopySubject {
                     .0
                     .zip(before.0)
                     .map(|(after, before)| after.saturating_sub(before))
-                    .filter(|_| alone),
+                    .filter(|_| alone)
+                    .or(timed.cpu),
                 bytes: ByteCount(timed.bytes),
                 calls: passes,
                 cycles: counted.map(|counted| counted.0),
                 instructions: counted.map(|counted| counted.1),
+                ..Sample::default()
             }
         } else {
             let (sample, common) = together(arenas, &self.cpus, &point, extent, shift, stamp, passes)?;
-            self.common = self.common.min(common);
+            self.common = self.common.map(|least| least.min(common));
             sample
         };
         self.plausible(&point, &sample)?;
         Ok(sample)
+    }
+
+    fn set_up(&mut self, stop: &Stop, tell: &mut dyn FnMut(&str)) -> Result<()> {
+        if !self.unmeasured {
+            return Ok(());
+        }
+        let counters = CycleCounter::open().map(|counters| Box::new(counters) as Box<dyn CountsCycles>);
+        self.counters = counters.map_err(|error| error.to_string());
+        let wanted = beside::wanted(&self.points, &self.ceilings);
+        let levels: Vec<Level> = wanted.iter().map(|(level, _)| *level).collect();
+        let first = self.cpus.first().copied().unwrap_or(0);
+        self.ceilings = Ceilings::measure(first, &levels, stop, tell)?;
+        for (level, threads) in wanted {
+            if stop.requested().is_some() {
+                return Err(WorkloadError::Interrupted("the machine's limits were measured"));
+            }
+            tell(&format!("limits: copies in {level}"));
+            let routine = self.ceilings.fastest(level);
+            self.beside.push(Ceiling::new((level, threads), routine, &self.ceilings, &self.cpus)?);
+        }
+        self.unmeasured = false;
+        Ok(())
+    }
+
+    fn set_up_takes(&self) -> Duration {
+        if !self.unmeasured {
+            return Duration::ZERO;
+        }
+        let wanted = beside::wanted(&self.points, &self.ceilings);
+        wanted.iter().map(|(level, _)| level.takes()).sum()
+    }
+
+    fn round(&mut self, round: u32) -> Result<()> {
+        if round == 0 {
+            // What calibration saw is in no sample.
+            self.common = Some(1.0);
+        }
+        for index in 0..self.beside.len() {
+            let draw = self.draw();
+            self.beside[index].sample(&self.cpus, draw)?;
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, medians: &[Option<f64>]) {
+        for ceiling in &mut self.beside {
+            ceiling.settle(&self.points, medians, &self.ceilings);
+        }
+    }
+
+    fn concluding(&self, cell: usize, readings: &[Reading]) -> Vec<Reading> {
+        let rate = readings.iter().find(|reading| reading.metric == Metric::CopyRate);
+        let rate = rate.and_then(|reading| reading.value).map(haul_stats::Value::as_f64);
+        vec![beside::share(&self.beside, &self.points[cell], rate, &self.ceilings)]
     }
 
     fn verify(&mut self, cell: usize) -> Result<()> {
@@ -412,22 +507,17 @@ impl Subject for CopySubject {
     }
 
     fn readings(&self, cell: usize, sample: &Sample) -> Vec<Reading> {
-        let point = &self.points[cell];
         let mut readings = rates(sample);
+        if self.points[cell].threads > 1 {
+            // It is known of the most disturbed thread, and is not the CPU time of all.
+            readings.retain(|reading| reading.metric != Metric::CopyCpu);
+        }
         readings.push(Reading::count(
             Metric::CopyDistance,
             Scope::Run,
             self.distance as u64,
             "addresses of the sample",
         ));
-        let level = self.ceilings.level_of(point.cache, 2 * point.size as u64);
-        let ceiling =
-            self.ceilings.copy(level).filter(|_| point.threads == 1 && matches!(point.does, Does::Copy));
-        if let Some(ceiling) = ceiling {
-            let rate = sample.bytes.0 as f64 / sample.elapsed.as_secs_f64();
-            let source = format!("the fastest copy in {level}, before the survey");
-            readings.push(Reading::real(Metric::CeilingShare, Scope::Run, rate / ceiling * 100.0, source));
-        }
         readings
     }
 
@@ -448,7 +538,8 @@ impl Subject for CopySubject {
             .collect();
         let mut effective = json!({
             "routines": names.iter().map(Mover::identity).collect::<Vec<_>>(),
-            "ceilings": self.ceilings.as_json(),
+            "limits": self.ceilings.as_json(),
+            "ceilings": beside::as_json(&self.beside),
             "cpu_model": haul_host::processor::model().map(|model| json!({
                 "vendor": model.vendor, "numbers": model.numbers, "flags": model.flags,
             })),
@@ -458,93 +549,21 @@ impl Subject for CopySubject {
                 |reason| json!({"source": null, "reason": reason}),
             ),
         });
-        if self.points.iter().any(|point| point.threads > 1) {
+        let threads = self.points.iter().map(|point| point.threads).max().unwrap_or(1);
+        if threads > 1 {
             effective["common_window"] = json!(self.common);
+            effective["cpus"] = json!(self.cpus.iter().take(threads).collect::<Vec<_>>());
         }
-        if !self.skipped.is_empty() {
-            effective["skipped"] = json!({"routines": self.skipped, "reason": "they promise nothing where source and destination overlap so"});
+        if !(self.skipped.is_empty() && self.apart.is_empty()) {
+            effective["skipped"] = json!({
+                "routines": self.skipped,
+                "routines_reason": "they promise nothing where source and destination overlap so",
+                "sizes": self.apart,
+                "sizes_reason": "their ends share no byte",
+            });
         }
         effective
     }
-
-    fn doubts(&self) -> Vec<Doubt> {
-        Vec::new()
-    }
-}
-
-/// All threads copy from before the first begins to count until after the last has done with it, each pinned to a CPU of its own:
-/// so each counts while all others load the machine. The sample is the sum of their rates over what their windows have in common.
-fn together(
-    arenas: &mut [Arena],
-    cpus: &[u32],
-    point: &Point,
-    extent: usize,
-    shift: usize,
-    stamp: u64,
-    passes: u64,
-) -> Result<(Sample, f64)> {
-    let (start, running, done) = (Barrier::new(point.threads), AtomicUsize::new(0), AtomicUsize::new(0));
-    let outcomes: Vec<Result<(Timed, Option<Duration>)>> = std::thread::scope(|scope| {
-        let workers: Vec<_> = arenas
-            .iter_mut()
-            .zip(cpus)
-            .take(point.threads)
-            .map(|(arena, &cpu)| {
-                let (start, running, done) = (&start, &running, &done);
-                scope.spawn(move || {
-                    let pinned = thread::pin_current(&std::iter::once(cpu).collect());
-                    let warm = arena.run(point, extent, shift, stamp, 1);
-                    start.wait();
-                    running.fetch_add(1, Ordering::Relaxed);
-                    while running.load(Ordering::Relaxed) < point.threads {
-                        arena.load(point, extent, shift);
-                    }
-                    let before = thread_cpu(thread::current_tid());
-                    let timed = arena.run(point, extent, shift, stamp ^ 1, passes);
-                    let used = thread_cpu(thread::current_tid())
-                        .zip(before)
-                        .map(|(after, before)| after.saturating_sub(before));
-                    done.fetch_add(1, Ordering::Relaxed);
-                    while done.load(Ordering::Relaxed) < point.threads && timed.is_ok() {
-                        arena.load(point, extent, shift);
-                    }
-                    pinned?;
-                    warm?;
-                    Ok((timed?, used))
-                })
-            })
-            .collect();
-        let ended = |outcome: std::thread::Result<_>| {
-            outcome.unwrap_or_else(|_| Err(WorkloadError::Invalid("a copying thread panicked".to_owned())))
-        };
-        workers.into_iter().map(|worker| ended(worker.join())).collect()
-    });
-    let all = outcomes.into_iter().collect::<Result<Vec<_>>>()?;
-    let begin = all.iter().map(|(timed, _)| timed.begin).max().unwrap_or_default();
-    let end = all.iter().map(|(timed, _)| timed.end).min().unwrap_or_default();
-    let longest = all.iter().map(|(timed, _)| timed.end.since(timed.begin)).max().unwrap_or_default();
-    let window = end.since(begin);
-    let common = window.as_secs_f64() / longest.as_secs_f64().max(1e-9);
-    let rate: f64 =
-        all.iter().map(|(timed, _)| timed.bytes as f64 / timed.elapsed.as_secs_f64().max(1e-9)).sum();
-    // Of one thread on the average: the time of a call is a thread's.
-    let each_second: f64 =
-        all.iter().map(|(timed, _)| passes as f64 / timed.elapsed.as_secs_f64().max(1e-9)).sum::<f64>()
-            / all.len() as f64;
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a count of bytes, or calls, of a moment"
-    )]
-    let over = |rate: f64| (rate * longest.as_secs_f64()).round() as u64;
-    let sample = Sample {
-        passes,
-        elapsed: longest,
-        bytes: ByteCount(over(rate)),
-        calls: over(each_second).max(1),
-        ..Sample::default()
-    };
-    Ok((sample, common))
 }
 
 /// Whether a table was made for this CPU.

@@ -10,6 +10,7 @@ use super::{
     Transport, Workload,
 };
 use crate::mode::{RecvWith, SendWith};
+use crate::stream;
 
 /// A specification that cannot be run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -339,6 +340,17 @@ impl RunSpec {
         self.check_source()
     }
 
+    /// Looks whether the file that is to be sent can be: a regular one, readable, and no shorter than a message. Not part of
+    /// [`check`](Self::check), which is made at both ends: the file is the client's.
+    ///
+    /// # Errors
+    /// What is wrong with it, by the name of the option.
+    pub fn check_file(&self) -> Result<(), SpecError> {
+        let Some(path) = self.send_file.as_deref() else { return Ok(()) };
+        let found = stream::source(Some(path), self.payload, self.message);
+        found.map(drop).map_err(|error| SpecError::Local(format!("--send-file: {error}")))
+    }
+
     /// What is sent, and where from.
     fn check_source(&self) -> Result<(), SpecError> {
         const PAGE: u64 = 4096;
@@ -396,7 +408,7 @@ mod tests {
         let base = RunSpec::default;
         let udp = || RunSpec { transport: Transport::Udp, message: ByteCount(1000), ..base() };
         let (one, odd) = (ByteCount(1), ByteCount(1000));
-        let file = || Some("a file".to_owned());
+        let file = || Some("a file".into());
         let cases = [
             (RunSpec { send_with: SendWith::Sendfile, send_offset: one, ..base() }, "--send-with write"),
             (RunSpec { send_with: SendWith::Splice, send_offset: one, ..base() }, "--send-with write"),

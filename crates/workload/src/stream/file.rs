@@ -15,23 +15,25 @@ use rand::{RngExt as _, SeedableRng as _, rngs::SmallRng};
 
 use super::{FRESH_SPAN, PAYLOAD_SEED, Quota, length};
 use crate::engine::{Moved, Work};
-use crate::error::{Result, WorkloadError};
+use crate::error::Result;
 use crate::mode::SendWith;
-use crate::spec::Payload;
+use crate::spec::{Payload, SpecError};
 
 /// How far apart flows begin in the file, so that no two of them send the same at the same time: whole pages.
 const APART: u64 = 5 << 20;
 
 /// What the flows of this end send: the file that was named, or one in memory.
-pub(super) fn source(named: Option<&Path>, payload: Payload, message: ByteCount) -> Result<Arc<SourceFile>> {
+pub(crate) fn source(named: Option<&Path>, payload: Payload, message: ByteCount) -> Result<Arc<SourceFile>> {
     let Some(path) = named else { return file_of(payload, message) };
     let file = SourceFile::open(path)?;
     if file.len() < message.0 {
-        return Err(WorkloadError::Invalid(format!(
-            "{} has {} and a message {message}: send a longer file, or lower --message",
+        return Err(SpecError::Local(format!(
+            "{} has {}, and a message {}: send a longer file, or lower --message",
             path.display(),
-            ByteCount(file.len()),
-        )));
+            ByteCount(file.len()).about(),
+            message.about(),
+        ))
+        .into());
     }
     Ok(Arc::new(file))
 }

@@ -18,12 +18,14 @@ use std::time::Duration;
 use haul_copy::touch;
 use haul_host::clock;
 use haul_host::memory::{PageKind, Pages};
+use haul_host::thread;
 use haul_stats::{ByteCount, MonoNanos};
 
 use super::limits::{Ceilings, Level};
-use super::mover::{Does, Mover};
+use super::mover::Does;
 use super::{Point, mix};
 use crate::error::{Result, WorkloadError};
+use crate::local::thread_cpu;
 use crate::spec::SpecError;
 
 /// Where the bytes are before they are copied.
@@ -83,7 +85,7 @@ const MOST_LLC: usize = 16 << 20;
 const LENGTHS: usize = 1024;
 
 /// From one place to the next.
-fn stride(size: usize) -> usize {
+pub(super) fn stride(size: usize) -> usize {
     // An odd number of lines, so that places do not all fall into the same sets of a cache.
     ((size + 192).div_ceil(64) | 1) * 64
 }
@@ -140,6 +142,8 @@ pub(super) struct Timed {
     pub(super) bytes: u64,
     /// Nothing was done between batches.
     pub(super) alone: bool,
+    /// CPU time of the thread in the batches alone, where something was done between them.
+    pub(super) cpu: Option<Duration>,
 }
 
 /// Source and destination.
@@ -271,13 +275,15 @@ impl Arena {
         let batch =
             if point.cache == CacheState::Flushed { (extent / stride(size)).max(1) as u64 } else { passes };
         let (first, mut elapsed, mut bytes, mut left) = (clock::now(), Duration::ZERO, 0, passes);
-        let mut last = 0;
+        let (mut last, mut cpu) = (0, Some(Duration::ZERO));
+        let thread = thread::current_tid();
         while left > 0 {
             let now = left.min(batch);
             if point.cache == CacheState::Flushed {
                 let _ = touch::flush(&self.src.bytes()[..extent + SLACK])
                     && touch::flush(&self.dst.bytes()[..extent + SLACK]);
             }
+            let used = if point.cache == CacheState::Flushed { thread_cpu(thread) } else { None };
             let begin = clock::now();
             for pass in 0..now {
                 last = self.next();
@@ -287,6 +293,10 @@ impl Arena {
                 bytes += length as u64;
             }
             elapsed += clock::now().since(begin);
+            if point.cache == CacheState::Flushed {
+                let batch = thread_cpu(thread).zip(used).map(|(after, before)| after.saturating_sub(before));
+                cpu = cpu.zip(batch).map(|(sum, batch)| sum + batch);
+            }
             left -= now;
         }
         let timed = Timed {
@@ -295,6 +305,7 @@ impl Arena {
             elapsed,
             bytes,
             alone: point.cache != CacheState::Flushed,
+            cpu: cpu.filter(|_| point.cache == CacheState::Flushed),
         };
         self.arrived(timed, point, last, shift)
     }
@@ -308,25 +319,14 @@ impl Arena {
     }
 
     fn overlapping(&mut self, point: &Point, by: i64, passes: u64) -> Result<Timed> {
-        let Mover::Routine(routine) = point.mover else {
-            return Err(WorkloadError::Invalid(format!(
-                "{} promises nothing where the ends overlap",
-                point.mover.name()
-            )));
-        };
-        let up = usize::try_from(by.unsigned_abs()).unwrap_or(usize::MAX);
-        let (from, to) = if by < 0 {
-            (point.offsets.0 + up, point.offsets.0)
-        } else {
-            (point.offsets.0, point.offsets.0 + up)
-        };
+        let (from, to) = ends_within(point, by);
         let buffer = self.src.bytes_mut();
-        let done = routine.repeat_within(buffer, from, to, point.size, 1);
+        let done = point.mover.repeat_within(buffer, from, to, point.size, 1);
         let begin = clock::now();
-        if !(done && routine.repeat_within(buffer, from, to, point.size, passes)) {
+        if !(done && point.mover.repeat_within(buffer, from, to, point.size, passes)) {
             return Err(WorkloadError::Invalid(format!(
                 "{} does not promise to move {} bytes by {by}",
-                routine.name(),
+                point.mover.name(),
                 point.size
             )));
         }
@@ -359,10 +359,27 @@ impl Arena {
 
     /// One copy, of which every byte is looked at, and those around it.
     pub(super) fn verify(&mut self, point: &Point, shift: usize, stamp: u64) -> Result<()> {
-        if point.does == Does::Sum || point.overlap.is_some() {
+        if point.does == Does::Sum {
             return Ok(());
         }
         let (size, src) = (point.size, point.offsets.0);
+        let wrong = || {
+            Err(WorkloadError::Invalid(format!(
+                "{} copied {size} bytes wrongly: its samples are void",
+                point.mover.name()
+            )))
+        };
+        if let Some(by) = point.overlap {
+            let (from, to) = ends_within(point, by);
+            let buffer = self.src.bytes_mut();
+            for (at, byte) in (0_u64..).zip(buffer.iter_mut()) {
+                *byte = mix(stamp.wrapping_add(at / 8)).to_ne_bytes()[usize::try_from(at % 8).unwrap_or(0)];
+            }
+            let mut expected = buffer.to_vec();
+            expected.copy_within(from..from + size, to);
+            let done = point.mover.repeat_within(buffer, from, to, size, 1);
+            return if done && *buffer == *expected { Ok(()) } else { wrong() };
+        }
         for (at, byte) in (0_u64..).zip(&mut self.src.bytes_mut()[src..][..size]) {
             *byte = mix(stamp.wrapping_add(at / 8)).to_ne_bytes()[usize::try_from(at % 8).unwrap_or(0)];
         }
@@ -376,16 +393,19 @@ impl Arena {
         if to == from && around(self) == before {
             return Ok(());
         }
-        Err(WorkloadError::Invalid(format!(
-            "{} copied {size} bytes wrongly: its samples are void",
-            point.mover.name()
-        )))
+        wrong()
     }
+}
+
+/// Where source and destination begin in one buffer, the destination `by` bytes above the source.
+fn ends_within(point: &Point, by: i64) -> (usize, usize) {
+    let (first, apart) = (point.offsets.0, usize::try_from(by.unsigned_abs()).unwrap_or(usize::MAX >> 2));
+    if by < 0 { (first + apart, first) } else { (first, first + apart) }
 }
 
 impl Timed {
     fn of(begin: MonoNanos, bytes: u64) -> Self {
         let end = clock::now();
-        Self { begin, end, elapsed: end.since(begin), bytes, alone: true }
+        Self { begin, end, elapsed: end.since(begin), bytes, alone: true, cpu: None }
     }
 }

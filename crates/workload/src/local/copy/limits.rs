@@ -1,8 +1,8 @@
 //! What this machine can do: reading, writing and copying in each cache and in memory, by the widest registers there are.
 //!
 //! [`LimitsSubject`] is surveyed by `haul copy --limits`. [`Ceilings::measure`] takes the best of a few of its samples in a second
-//! or two, so that each result of a survey can stand beside the highest rate in the same memory. It is a ceiling of what this
-//! knows to do and not of the hardware: another program may be faster.
+//! or two: what no sample of a survey can be far above, and which routine its ceilings are measured with (see `beside`). They
+//! are limits of what this knows to do and not of the hardware: another program may be faster.
 
 use std::fmt;
 use std::time::Duration;
@@ -35,6 +35,20 @@ pub enum Level {
 
 impl Level {
     const ALL: [Self; 4] = [Self::L1, Self::L2, Self::Llc, Self::Dram];
+
+    /// How long it takes to find its limits, with those of the one before it: memory is written first, and walked often.
+    pub(super) fn takes(self) -> Duration {
+        Duration::from_millis(if self == Self::Dram { 4000 } else { 300 })
+    }
+
+    /// The one before it, of which a part of what is walked may still be.
+    fn before(self) -> Self {
+        match self {
+            Self::L1 | Self::L2 => Self::L1,
+            Self::Llc => Self::L2,
+            Self::Dram => Self::Llc,
+        }
+    }
 }
 
 impl fmt::Display for Level {
@@ -69,21 +83,30 @@ const TRIES: u32 = 3;
 pub struct Ceilings {
     sizes: Vec<(Level, u64)>,
     rates: Vec<(Level, &'static str, f64)>,
-    copies: Vec<(Level, &'static str)>,
+    copies: Vec<(Level, Routine)>,
 }
 
 impl Ceilings {
-    /// Measures them on the calling thread, in a few seconds.
+    /// Measures those of some levels on the calling thread, in a second or two. `tell` hears which.
     ///
     /// # Errors
     /// Where there is no memory for it, and where its user stops it.
-    pub fn measure(cpu: u32, stop: &Stop) -> Result<Self> {
-        let mut subject = LimitsSubject::new(cpu)?;
+    pub fn measure(cpu: u32, levels: &[Level], stop: &Stop, tell: &mut dyn FnMut(&str)) -> Result<Self> {
+        // What nothing in a level can be faster than is reading in the level before.
+        let near = levels.iter().map(|level| level.before());
+        let levels: Vec<Level> = Level::ALL
+            .into_iter()
+            .filter(|level| levels.iter().copied().chain(near.clone()).any(|of| of == *level))
+            .collect();
+        let mut subject = LimitsSubject::of(cpu, &levels);
+        subject.set_up(stop, tell)?;
         let mut rates = Vec::new();
         for cell in 0..subject.cells().len() {
             if stop.requested().is_some() {
                 return Err(WorkloadError::Interrupted("the machine's limits were measured"));
             }
+            let (level, action) = subject.kinds[cell];
+            tell(&format!("limits: {action} in {level}"));
             let mut best = 0.0_f64;
             for _ in 0..TRIES {
                 let mut passes = 1;
@@ -96,14 +119,9 @@ impl Ceilings {
                 };
                 best = best.max(sample.bytes.0 as f64 / sample.elapsed.as_secs_f64());
             }
-            let (level, action) = subject.kinds[cell];
             rates.push((level, action, best));
         }
-        Ok(Self {
-            sizes: subject.sizes,
-            rates,
-            copies: subject.copies.iter().map(|(level, routine)| (*level, routine.name())).collect(),
-        })
+        Ok(Self { sizes: subject.sizes, rates, copies: subject.copies })
     }
 
     /// Only the sizes of the caches, without a rate: nothing is implausible then.
@@ -124,19 +142,25 @@ impl Ceilings {
     /// What nothing in a level can be faster than: the highest rate of anything in it, and reading in the level before, since
     /// a part of what is walked may still be there.
     pub(super) fn most(&self, level: Level) -> Option<f64> {
-        let before = match level {
-            Level::L1 | Level::L2 => Level::L1,
-            Level::Llc => Level::L2,
-            Level::Dram => Level::Llc,
-        };
         let of = self.rates.iter().filter(|(of, _, _)| *of == level).map(|(_, _, rate)| *rate);
-        let most = of.chain(self.rate(before, "read")).fold(0.0, f64::max);
+        let most = of.chain(self.rate(level.before(), "read")).fold(0.0, f64::max);
         (most > 0.0).then_some(most)
     }
 
-    /// The highest rate of copying.
-    pub(super) fn copy(&self, level: Level) -> Option<f64> {
-        self.rate(level, "copy")
+    /// What copied fastest in a level, or what chooses by itself.
+    pub(super) fn fastest(&self, level: Level) -> Routine {
+        self.copies.iter().find(|(of, _)| *of == level).map_or_else(Routine::best, |(_, routine)| *routine)
+    }
+
+    /// Bytes walked to be in a level.
+    pub(super) fn footprint(&self, level: Level) -> u64 {
+        footprint(&self.sizes, level)
+    }
+
+    /// Caches of these sizes, for tests of what follows from them.
+    #[cfg(test)]
+    pub(super) fn of_sizes(l2: u64, llc: u64) -> Self {
+        Self { sizes: vec![(Level::L1, l2 / 32), (Level::L2, l2), (Level::Llc, llc)], ..Self::default() }
     }
 
     /// Where bytes of a copy are: both ends of it, `footprint` bytes.
@@ -162,7 +186,7 @@ impl Ceilings {
                 "write_bytes_per_second": self.rate(*level, "write"),
                 "stream_bytes_per_second": self.rate(*level, "stream"),
                 "copy_bytes_per_second": self.rate(*level, "copy"),
-                "copy_routine": self.copies.iter().find(|(of, _)| of == level).map(|(_, name)| *name),
+                "copy_routine": self.copies.iter().find(|(of, _)| of == level).map(|(_, routine)| routine.name()),
             })
         };
         Level::ALL.iter().filter(|level| self.rate(**level, "read").is_some()).map(entry).collect()
@@ -179,67 +203,53 @@ fn sizes(caches: &[Cache]) -> Vec<(Level, u64)> {
         .collect()
 }
 
+/// Bytes walked to be in a level: half of it, but more than twice the one before; of memory twice the last level.
+fn footprint(sizes: &[(Level, u64)], level: Level) -> u64 {
+    let size = |level| sizes.iter().find(|(of, _)| *of == level).map(|(_, size)| *size);
+    let bytes = match level {
+        Level::L1 | Level::L2 => size(level).unwrap_or(0) / 2,
+        Level::Llc => (size(level).unwrap_or(0) / 2).min(MOST_LLC.max(4 * size(Level::L2).unwrap_or(0))),
+        Level::Dram => sizes.last().map_or(0, |(_, size)| 2 * size).clamp(LEAST_DRAM, MOST_DRAM),
+    };
+    bytes / 128 * 128
+}
+
 /// Reads, writes and copies of each level, to be surveyed.
 pub struct LimitsSubject {
     cells: Vec<Cell>,
     kinds: Vec<(Level, &'static str)>,
     sizes: Vec<(Level, u64)>,
     copies: Vec<(Level, Routine)>,
-    src: Pages,
-    dst: Pages,
+    /// Both halves; none before it is set up.
+    memory: Option<(Pages, Pages)>,
 }
 
 impl LimitsSubject {
-    /// Finds the sizes of the caches of a CPU, and for each level the routine that copies fastest there.
-    ///
-    /// # Errors
-    /// Where there is no memory for it.
-    pub fn new(cpu: u32) -> Result<Self> {
-        let sizes = sizes(&processor::caches(cpu));
-        let mut subject = Self {
-            cells: Vec::new(),
-            kinds: Vec::new(),
-            copies: Vec::new(),
-            src: Pages::new(ByteCount(1), None)?,
-            dst: Pages::new(ByteCount(1), None)?,
-            sizes,
-        };
-        let levels: Vec<Level> = Level::ALL
-            .into_iter()
-            .filter(|&level| level == Level::Dram || subject.sizes.iter().any(|(of, _)| *of == level))
-            .collect();
-        let most = levels.iter().map(|&level| subject.footprint(level)).max().unwrap_or(LEAST_DRAM);
-        // A copy has half of it at either end; what reads or writes has both halves, one after the other.
-        subject.src = Pages::new(ByteCount(most / 2), None)?;
-        subject.dst = Pages::new(ByteCount(most / 2), None)?;
-        for level in levels {
-            let routine = subject.fastest(level);
-            subject.copies.push((level, routine));
-            for action in ACTIONS {
-                let text = |text: &str| CellValue::Text(text.to_owned());
-                subject.cells.push(Cell::from([
-                    ("level".to_owned(), text(&level.to_string())),
-                    ("does".to_owned(), text(action)),
-                ]));
-                subject.kinds.push((level, action));
-            }
-        }
-        Ok(subject)
+    /// The limits of all levels that a CPU has.
+    #[must_use]
+    pub fn new(cpu: u32) -> Self {
+        Self::of(cpu, &Level::ALL)
     }
 
-    /// Bytes walked to be in a level: half of it, but more than twice the one before; of memory twice the last level.
-    fn footprint(&self, level: Level) -> u64 {
-        let size = |level| self.sizes.iter().find(|(of, _)| *of == level).map(|(_, size)| *size);
-        let bytes = match level {
-            Level::L1 | Level::L2 => size(level).unwrap_or(0) / 2,
-            Level::Llc => (size(level).unwrap_or(0) / 2).min(MOST_LLC.max(4 * size(Level::L2).unwrap_or(0))),
-            Level::Dram => self.sizes.last().map_or(0, |(_, size)| 2 * size).clamp(LEAST_DRAM, MOST_DRAM),
+    /// Those of some levels, as far as it has them. Nothing is measured before [`Subject::set_up`].
+    fn of(cpu: u32, levels: &[Level]) -> Self {
+        let sizes = sizes(&processor::caches(cpu));
+        let there = |level: &&Level| **level == Level::Dram || sizes.iter().any(|(of, _)| of == *level);
+        let kinds: Vec<(Level, &'static str)> =
+            levels.iter().filter(there).flat_map(|&level| ACTIONS.map(|action| (level, action))).collect();
+        let text = |text: &str| CellValue::Text(text.to_owned());
+        let cell = |(level, action): &(Level, &str)| {
+            Cell::from([("level".to_owned(), text(&level.to_string())), ("does".to_owned(), text(action))])
         };
-        bytes / 128 * 128
+        Self { cells: kinds.iter().map(cell).collect(), kinds, sizes, copies: Vec::new(), memory: None }
+    }
+
+    fn footprint(&self, level: Level) -> u64 {
+        footprint(&self.sizes, level)
     }
 
     /// The routine that copies fastest in a level, by one look at each.
-    fn fastest(&mut self, level: Level) -> Routine {
+    fn find_fastest(&mut self, level: Level) -> Routine {
         let half = usize::try_from(self.footprint(level) / 2).unwrap_or(0);
         let passes = ((1 << 20) / half.max(1)).max(1) as u64;
         let mut best = (Duration::MAX, Routine::best());
@@ -247,7 +257,8 @@ impl LimitsSubject {
         for routine in Routine::all()
             .filter(|routine| !routine.name().starts_with(['i', 'w']) && routine.name() != "bytes")
         {
-            let (to, from) = (&mut self.dst.bytes_mut()[..half], &self.src.bytes()[..half]);
+            let Some((src, dst)) = &mut self.memory else { break };
+            let (to, from) = (&mut dst.bytes_mut()[..half], &src.bytes()[..half]);
             if level != Level::Dram {
                 routine.repeat(to, from, 1);
             }
@@ -276,6 +287,31 @@ impl Subject for LimitsSubject {
         Ok(())
     }
 
+    fn set_up_takes(&self) -> Duration {
+        Level::ALL
+            .into_iter()
+            .filter(|level| self.kinds.iter().any(|(of, _)| of == level))
+            .map(Level::takes)
+            .sum()
+    }
+
+    fn set_up(&mut self, stop: &Stop, tell: &mut dyn FnMut(&str)) -> Result<()> {
+        let mut levels: Vec<Level> = self.kinds.iter().map(|(level, _)| *level).collect();
+        levels.dedup();
+        let most = levels.iter().map(|&level| self.footprint(level)).max().unwrap_or(LEAST_DRAM);
+        // A copy has half of it at either end; what reads or writes has both halves, one after the other.
+        self.memory = Some((Pages::new(ByteCount(most / 2), None)?, Pages::new(ByteCount(most / 2), None)?));
+        for level in levels {
+            if stop.requested().is_some() {
+                return Err(WorkloadError::Interrupted("the machine's limits were measured"));
+            }
+            tell(&format!("limits: the fastest routine in {level}"));
+            let routine = self.find_fastest(level);
+            self.copies.push((level, routine));
+        }
+        Ok(())
+    }
+
     fn sample(&mut self, cell: usize, passes: u64) -> Result<Sample> {
         let (level, action) = self.kinds[cell];
         let half = usize::try_from(self.footprint(level) / 2).unwrap_or(0);
@@ -284,7 +320,10 @@ impl Subject for LimitsSubject {
             .iter()
             .find(|(of, _)| *of == level)
             .map_or_else(Routine::best, |(_, routine)| *routine);
-        let (to, from) = (&mut self.dst.bytes_mut()[..half], &mut self.src.bytes_mut()[..half]);
+        let Some((src, dst)) = &mut self.memory else {
+            return Err(WorkloadError::Invalid("the memory of the limits was not set up".to_owned()));
+        };
+        let (to, from) = (&mut dst.bytes_mut()[..half], &mut src.bytes_mut()[..half]);
         let mut once = |times| {
             for _ in 0..times {
                 match action {
@@ -339,7 +378,8 @@ impl Subject for LimitsSubject {
                 })
             })
             .collect();
-        json!({"levels": levels, "pages": self.src.got().to_string()})
+        let pages = self.memory.as_ref().map(|(src, _)| src.got().to_string());
+        json!({"levels": levels, "pages": pages})
     }
 }
 

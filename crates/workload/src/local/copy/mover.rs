@@ -38,11 +38,18 @@ impl fmt::Display for Does {
     }
 }
 
+/// What the C library's memmove is called.
+const MEMMOVE: &str = "memmove";
+
 /// What copies.
 #[derive(Debug, Clone, Copy)]
 pub enum Mover {
     /// A routine of haul-copy.
     Routine(Routine),
+    /// The same, asked for by a name that stands for it: `best`, `auto`.
+    Asked(&'static str, Routine),
+    /// The C library's memmove, for ends that share bytes.
+    Memmove,
     /// Somebody else's.
     Peer(Peer),
     /// Whatever a table says; it lives as long as the process.
@@ -55,7 +62,7 @@ impl Mover {
     /// The routine that chooses by itself.
     #[must_use]
     pub fn best() -> Self {
-        Self::Routine(Routine::best())
+        Self::Asked("best", Routine::best())
     }
 
     /// All that copy, here.
@@ -63,12 +70,17 @@ impl Mover {
         Routine::all().map(Self::Routine).chain(Peer::all().map(Self::Peer))
     }
 
+    /// All that may copy where the ends share bytes, here.
+    pub fn all_within() -> impl Iterator<Item = Self> {
+        Self::all().chain([Self::Memmove])
+    }
+
     /// All that sum, here.
     pub fn all_sums() -> impl Iterator<Item = Self> {
         SumRoutine::all().map(Self::Sum)
     }
 
-    /// Whatever the table says, under the name `selection`. The table is kept until the process ends: one is read in a run.
+    /// Whatever the table says, under the name `auto`. The table is kept until the process ends: one is read in a run.
     #[must_use]
     pub fn selected(selection: Selection) -> Self {
         Self::Selected(Box::leak(Box::new(selection)))
@@ -82,15 +94,32 @@ impl Mover {
         SumRoutine::by_name(name).map(Self::Sum).ok_or_else(|| unknown(name, "all", Self::all_sums()))
     }
 
-    /// The name.
+    /// The name it was asked for by.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Routine(routine) => routine.name(),
+            Self::Asked(name, _) => name,
+            Self::Selected(_) => "auto",
+            other => other.runs(),
+        }
+    }
+
+    /// The name of what runs.
+    #[must_use]
+    pub fn runs(&self) -> &'static str {
+        match self {
+            Self::Routine(routine) | Self::Asked(_, routine) => routine.name(),
             Self::Peer(peer) => peer.name(),
+            Self::Memmove => MEMMOVE,
             Self::Selected(_) => "selection",
             Self::Sum(sum) => sum.name(),
         }
+    }
+
+    /// Whether a table can name it.
+    #[must_use]
+    pub fn is_routine(&self) -> bool {
+        matches!(self, Self::Routine(_) | Self::Asked(..))
     }
 
     /// What it can do.
@@ -103,7 +132,35 @@ impl Mover {
     pub(super) fn moves(&self, by: i64, size: usize) -> bool {
         let apart = by.unsigned_abs() >= size as u64;
         match self {
-            Self::Routine(routine) => apart || by <= 0 && routine.overlap() == Overlap::Forward,
+            Self::Routine(routine) | Self::Asked(_, routine) => {
+                apart || by <= 0 && routine.overlap() == Overlap::Forward
+            }
+            Self::Memmove => true,
+            Self::Peer(_) | Self::Selected(_) | Self::Sum(_) => false,
+        }
+    }
+
+    /// Moves within a buffer again and again; false where it does not promise that.
+    pub(super) fn repeat_within(
+        &self,
+        buffer: &mut [u8],
+        from: usize,
+        to: usize,
+        len: usize,
+        times: u64,
+    ) -> bool {
+        match self {
+            Self::Routine(routine) | Self::Asked(_, routine) => {
+                routine.repeat_within(buffer, from, to, len, times)
+            }
+            Self::Memmove => {
+                for _ in 0..times {
+                    // The compiler knows none of them, so that it is a call and not a loop of its own.
+                    let (from, to, len) = std::hint::black_box((from, to, len));
+                    std::hint::black_box(&mut *buffer).copy_within(from..from + len, to);
+                }
+                true
+            }
             Self::Peer(_) | Self::Selected(_) | Self::Sum(_) => false,
         }
     }
@@ -111,7 +168,7 @@ impl Mover {
     /// Copies again and again.
     pub(super) fn repeat(&self, does: Does, dst: &mut [u8], src: &[u8], times: u64) {
         match (self, does) {
-            (Self::Routine(routine), Does::Copy) => routine.repeat(dst, src, times),
+            (Self::Routine(routine) | Self::Asked(_, routine), Does::Copy) => routine.repeat(dst, src, times),
             (Self::Peer(peer), Does::Copy) => peer.repeat(dst, src, times),
             // The table is asked anew for each copy: that is a part of what it costs.
             _ => (0..times).for_each(|_| self.once(does, dst, src)),
@@ -133,7 +190,8 @@ impl Mover {
             (Self::Sum(sum), _) => {
                 std::hint::black_box(sum.copy(dst, src));
             }
-            (Self::Routine(routine), _) => routine.repeat(dst, src, 1),
+            (Self::Routine(routine) | Self::Asked(_, routine), _) => routine.repeat(dst, src, 1),
+            (Self::Memmove, _) => dst.copy_from_slice(src),
             (Self::Peer(peer), _) => peer.repeat(dst, src, 1),
             (Self::Selected(selection), _) => selection.copy_slice(dst, src),
         }
@@ -148,17 +206,28 @@ impl Mover {
         const HASHED: &str =
             "FNV-1a of the bytes of the symbol in the file; a jump out of it counts with its distance";
         let (kind, address, summary) = match self {
-            Self::Routine(routine) => (routine.isa_name(), routine.address(), routine.summary()),
+            Self::Routine(routine) | Self::Asked(_, routine) => {
+                (routine.isa_name(), routine.address(), routine.summary())
+            }
+            Self::Memmove => {
+                return json!({
+                    "asked": self.name(), "name": self.runs(), "kind": "peer",
+                    "summary": "memmove of the C library, by way of slice::copy_within",
+                });
+            }
             Self::Peer(peer) => ("peer", peer.address(), peer.summary()),
             Self::Sum(sum) => ("checksum", sum.copy_address(), sum.summary()),
             Self::Selected(selection) => {
-                return json!({"name": self.name(), "kind": "selection", "table": selection.to_string()});
+                return json!({
+                    "asked": self.name(), "name": self.runs(), "kind": "selection", "table": selection.to_string(),
+                });
             }
         };
         let code = program::code_at(address.addr());
         let symbol = code.as_ref().and_then(|code| code.symbol.as_ref());
         json!({
-            "name": self.name(),
+            "asked": self.name(),
+            "name": self.runs(),
             "kind": kind,
             "summary": summary,
             "crate": concat!("haul ", env!("CARGO_PKG_VERSION")),
@@ -173,7 +242,7 @@ impl Mover {
 
 impl PartialEq for Mover {
     fn eq(&self, other: &Self) -> bool {
-        matches!(self, Self::Sum(_)) == matches!(other, Self::Sum(_)) && self.name() == other.name()
+        matches!(self, Self::Sum(_)) == matches!(other, Self::Sum(_)) && self.runs() == other.runs()
     }
 }
 
@@ -208,8 +277,11 @@ impl FromStr for Mover {
     type Err = WorkloadError;
 
     fn from_str(name: &str) -> Result<Self, WorkloadError> {
-        if name == "best" {
-            return Ok(Self::best());
+        match name {
+            "best" => return Ok(Self::best()),
+            "auto" => return Ok(Self::Asked("auto", Routine::best())),
+            MEMMOVE => return Ok(Self::Memmove),
+            _ => {}
         }
         let routine = Routine::by_name(name).map(Self::Routine);
         routine

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use haul_host::probe::counters::Cycles;
 use haul_host::signal::Stop;
 use haul_stats::Value;
@@ -56,6 +58,13 @@ fn what_cannot_be_measured_is_refused_with_its_option_and_the_remedy() {
         (CopySpec { threads: vec![cpus + 1], ..spec("bytes") }, "--threads", "a CPU of its own"),
         (CopySpec { threads: vec![0], ..spec("bytes") }, "--threads 0", "give 1 to"),
         (CopySpec { overlap: Some(64), ..spec("libc") }, "libc promise nothing", "--overlap -64"),
+        (CopySpec { overlap: Some(4096), ..spec("memmove") }, "--overlap 4096", "up to 4095 apart"),
+        (
+            CopySpec { overlap: Some(i64::MIN), ..spec("memmove") },
+            "--overlap -9223372036854775808",
+            "give less",
+        ),
+        (spec("memmove"), "--routine memmove", "give --overlap"),
         (CopySpec { overlap: Some(-64), shuffle: true, ..spec("bytes") }, "--overlap", "leave out"),
     ] {
         let text = refused(&spec);
@@ -189,6 +198,9 @@ fn the_record_says_which_code_ran_by_name_file_symbol_and_hash() {
     let effective = subject.effective();
     let routines = effective["routines"].as_array().expect("a list").clone();
     assert_eq!(routines.len(), 3);
+    let best = haul_copy::Routine::best().name();
+    assert_eq!((&routines[1]["asked"], &routines[1]["name"]), (&json!("best"), &json!(best)));
+    assert_eq!(subject.cells()[1]["routine"].to_string(), "best", "a cell has the name that was asked for");
     for routine in &routines[..2] {
         assert_eq!(routine["code_hash"].as_str().map(str::len), Some(16), "{routine}");
         assert!(routine["symbol"].as_str().is_some_and(|symbol| symbol.contains("haul_copy")), "{routine}");
@@ -200,7 +212,12 @@ fn the_record_says_which_code_ran_by_name_file_symbol_and_hash() {
 #[test]
 fn a_rate_that_no_machine_reaches_is_no_sample() {
     let mut subject = subject(&spec("bytes")).expect("fits");
-    subject.ceilings = Ceilings::measure(here().cpus()[0], &Stop::never().expect("stop")).expect("memory");
+    let stop = Stop::never().expect("stop");
+    let mut told = Vec::new();
+    subject.ceilings =
+        Ceilings::measure(here().cpus()[0], &[Level::L1], &stop, &mut |what| told.push(what.to_owned()))
+            .expect("memory");
+    assert!(told.iter().any(|what| what.contains("limits: copy in")), "{told:?}");
     let point = subject.points[0];
     let at = |nanos| Sample {
         elapsed: Duration::from_nanos(nanos),
@@ -210,8 +227,6 @@ fn a_rate_that_no_machine_reaches_is_no_sample() {
     let error = subject.plausible(&point, &at(10)).expect_err("a gigabyte in 10 ns").to_string();
     assert!(error.contains("bytes copied 4096 bytes at") && error.contains("not timed"), "{error}");
     subject.plausible(&point, &at(10_000_000_000)).expect("a gigabyte in 10 s");
-    let share = value(&subject.readings(0, &at(10_000_000_000)), Metric::CeilingShare).expect("a ceiling");
-    assert!(share > 0.0 && share < 100.0, "{share}");
 }
 
 #[test]
@@ -236,11 +251,127 @@ fn threads_copy_at_once_and_their_rates_add_up() {
     subject.prepare(0).expect("prepare");
     let sample = subject.sample(0, 2000).expect("sample");
     assert!(sample.bytes.0 > 0 && sample.calls > 0);
+    assert!(sample.thread_cpu.is_some(), "else every sample would count as disturbed");
+    let cpu = subject.readings(0, &sample).into_iter().find(|reading| reading.metric == Metric::CopyCpu);
+    assert!(cpu.is_none() || cpus == 1, "one thread's is not that of all");
     if cpus > 1 {
-        assert!(
-            subject.effective()["common_window"].as_f64().is_some_and(|common| (0.0..=1.0).contains(&common))
+        assert_eq!(
+            subject.effective()["common_window"],
+            Json::Null,
+            "what is tried before the rounds is no sample"
         );
+        subject.round(0).expect("a round");
+        subject.sample(0, 2000).expect("sample");
+        let effective = subject.effective();
+        assert!(effective["common_window"].as_f64().is_some_and(|common| (0.0..=1.0).contains(&common)));
+        assert_eq!(effective["cpus"].as_array().map(Vec::len), Some(cpus));
     }
+}
+
+#[test]
+fn ends_that_share_bytes_are_moved_up_and_down_and_every_byte_is_looked_at() {
+    for by in [-4000, -64, -1, 0, 1, 64, 4000] {
+        let movers: Vec<Mover> = Mover::all_within().collect();
+        let mut subject =
+            subject(&CopySpec { movers, overlap: Some(by), ..CopySpec::default() }).expect("memmove does");
+        let names: Vec<String> = subject.cells().iter().map(|cell| cell["routine"].to_string()).collect();
+        assert!(names.iter().any(|name| name == "memmove"), "{by}: {names:?}");
+        assert_eq!(names.len() == 1, by > 0, "upwards nobody else promises it: {by}: {names:?}");
+        for (cell, name) in names.iter().enumerate() {
+            subject.prepare(cell).expect("prepare");
+            assert_eq!(subject.sample(cell, 3).expect("sample").bytes, ByteCount(3 * 4096));
+            subject.verify(cell).unwrap_or_else(|error| panic!("{name} by {by}: {error}"));
+            let share = &subject.concluding(cell, &[])[0];
+            assert!(
+                share.value.is_none() && share.reason.as_deref().is_some_and(|why| why.contains("apart"))
+            );
+        }
+    }
+    // Of several sizes those whose ends lie apart are left out, by name.
+    let spec = CopySpec { sizes: vec![64, 4096], overlap: Some(-64), ..spec("memmove") };
+    let subject = subject(&spec).expect("one is left");
+    assert_eq!((subject.cells().len(), &subject.effective()["skipped"]["sizes"]), (1, &json!([64])));
+}
+
+#[test]
+fn a_share_is_of_what_was_possible_in_the_same_rounds_and_no_cell_is_above_it() {
+    let cpus = here();
+    let spec = CopySpec {
+        sizes: vec![64, 4096],
+        does: vec![Does::Copy, Does::CopyRead],
+        threads: if cpus.cpus().len() > 1 { vec![1, 2] } else { vec![1] },
+        ..spec("best,bytes")
+    };
+    let mut subject = CopySubject::new(&spec, &cpus, cpus.cpus()[0]).expect("fits");
+    let mut told = 0;
+    subject.set_up(&Stop::never().expect("stop"), &mut |_| told += 1).expect("memory");
+    assert!(told > 4);
+    let cells = subject.cells().len();
+    let mut rates = vec![Vec::new(); cells];
+    for round in 0..3 {
+        subject.round(round).expect("a round");
+        for (cell, rates) in rates.iter_mut().enumerate() {
+            subject.prepare(cell).expect("prepare");
+            let sample = subject.sample(cell, 200).expect("sample");
+            rates.push(sample.bytes.0 as f64 / sample.elapsed.as_secs_f64());
+        }
+    }
+    let medians: Vec<Option<f64>> = rates
+        .iter()
+        .map(|rates| haul_stats::estimate::Summary::of(rates).map(|summary| summary.median))
+        .collect();
+    subject.settle(&medians);
+    for (cell, median) in medians.iter().enumerate() {
+        let reading = Reading::real(Metric::CopyRate, Scope::Run, median.expect("sampled"), "a median");
+        let share = subject.concluding(cell, &[reading]).remove(0);
+        if subject.points[cell].does == Does::CopyRead {
+            assert!(share.value.is_none() && share.reason.is_some_and(|why| why.contains("read as well")));
+            continue;
+        }
+        let value = share.value.map(Value::as_f64).expect("a share");
+        assert!(value > 0.0 && value <= 100.0 + 1e-9, "{value}");
+        let threads = subject.points[cell].threads;
+        assert_eq!(share.source.contains("with 2 threads"), threads == 2, "{}", share.source);
+    }
+    // Where a cell is above all samples of the ceiling, the ceiling is the cell's, and says so.
+    let faster: Vec<Option<f64>> = medians.iter().map(|_| Some(1e15)).collect();
+    subject.settle(&faster);
+    let share =
+        subject.concluding(0, &[Reading::real(Metric::CopyRate, Scope::Run, 1e15, "a median")]).remove(0);
+    assert_eq!(share.value.map(Value::as_f64), Some(100.0));
+    assert!(share.source.contains("raised to the best cell's"), "{}", share.source);
+    let ceilings = subject.effective()["ceilings"].clone();
+    assert_eq!(ceilings[0]["rounds_bytes_per_second"].as_array().map(Vec::len), Some(3), "{ceilings}");
+}
+
+#[test]
+fn sizes_around_the_last_cache_are_copied_with_and_without_a_reader_and_known_by_where_they_fit() {
+    // A last level of 1 MiB stands for one of any size.
+    const LLC: u64 = 1 << 20;
+    let tenths = [1, 2, 5, 10, 20, 40];
+    let spec = CopySpec {
+        movers: Mover::all().filter(|mover| mover.name().ends_with("-nt")).chain([Mover::best()]).collect(),
+        sizes: tenths.iter().map(|tenths| LLC * tenths / 10).collect(),
+        does: vec![Does::Copy, Does::CopyRead],
+        caches: vec![CacheState::Hot, CacheState::Cold],
+        ..CopySpec::default()
+    };
+    let ceilings = Ceilings::of_sizes(64 << 10, LLC);
+    let mut subject =
+        CopySubject::counting(&spec, &here(), None, ceilings, Err("no counter in tests".to_owned()))
+            .expect("fits");
+    let mut seen = std::collections::BTreeSet::new();
+    for cell in 0..subject.cells().len() {
+        let point = subject.points[cell];
+        let level = subject.ceilings.level_of(point.cache, 2 * point.size as u64);
+        let fits = point.cache == CacheState::Hot && 2 * point.size as u64 <= LLC;
+        assert_eq!(level, if fits { Level::Llc } else { Level::Dram }, "{:?}", subject.cells()[cell]);
+        seen.insert((point.does, level.to_string()));
+        subject.prepare(cell).expect("prepare");
+        assert_eq!(subject.sample(cell, 2).expect("sample").bytes, ByteCount(2 * point.size as u64));
+        subject.verify(cell).expect("verify");
+    }
+    assert_eq!(seen.len(), 4, "{seen:?}");
 }
 
 #[test]

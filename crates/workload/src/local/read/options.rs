@@ -3,17 +3,21 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::str::FromStr;
 
+use haul_host::block::Block;
 use haul_host::channel::ChannelKind;
-use haul_stats::{ByteCount, Cell, CellValue};
+use haul_stats::{ByteCount, Cell, CellValue, Metric};
 use serde_json::{Value as Json, json};
 
+use super::moves::{CHUNK, CHUNK_CALLS};
 use crate::error::{Result, WorkloadError};
 use crate::spec::SpecError;
 
 /// The largest block and the furthest offset: what a call moves in more than a second is no sample.
 const MOST: u64 = 1 << 30;
+
+/// The most that one walk takes out of what has no end of its own, a device or a channel: some seconds of it.
+const MOST_ENDLESS: ByteCount = ByteCount(64 << 30);
 
 /// The most cells of one survey.
 const MOST_CELLS: usize = 10_000;
@@ -69,29 +73,30 @@ impl ReadWith {
     pub const ALL: [Self; 6] =
         [Self::Read, Self::Pread, Self::Readv, Self::MmapCopy, Self::IoUring, Self::Splice];
 
-    /// Its name.
+    /// What the call is called that goes this way.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Pread => "pread",
-            Self::Readv => "readv",
-            Self::MmapCopy => "mmap-copy",
-            Self::IoUring => "io_uring",
-            Self::Splice => "splice",
+    pub fn name(self, way: Way) -> &'static str {
+        match (self, way) {
+            (Self::Read, Way::Read) => "read",
+            (Self::Read, Way::Write) => "write",
+            (Self::Pread, Way::Read) => "pread",
+            (Self::Pread, Way::Write) => "pwrite",
+            (Self::Readv, Way::Read) => "readv",
+            (Self::Readv, Way::Write) => "writev",
+            (Self::MmapCopy, _) => "mmap-copy",
+            (Self::IoUring, _) => "io_uring",
+            (Self::Splice, _) => "splice",
         }
     }
-}
 
-impl FromStr for ReadWith {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let names = || ReadWith::ALL.map(Self::name).join(", ");
-        Self::ALL
-            .into_iter()
-            .find(|with| with.name() == text)
-            .ok_or_else(|| format!("give some of {}", names()))
+    /// The call of that name, or the counterpart of one that goes the other way.
+    ///
+    /// # Errors
+    /// Which names there are.
+    pub fn named(text: &str, way: Way) -> std::result::Result<Self, String> {
+        let names = || ReadWith::ALL.map(|with| with.name(way)).join(", ");
+        let is_it = |with: &Self| [Way::Read, Way::Write].iter().any(|way| with.name(*way) == text);
+        Self::ALL.into_iter().find(is_it).ok_or_else(|| format!("give some of {}", names()))
     }
 }
 
@@ -108,7 +113,22 @@ pub enum Way {
 impl Way {
     pub(super) fn failed(self, object: &str, error: io::Error) -> WorkloadError {
         let operation = if self == Self::Read { "read from" } else { "write to" };
+        if error.kind() == io::ErrorKind::WouldBlock {
+            let nothing =
+                "it has nothing to give now, and is not waited for: name one that always has, as /dev/zero";
+            return WorkloadError::os(operation, object, io::Error::new(error.kind(), nothing));
+        }
         WorkloadError::os(operation, object, error)
+    }
+
+    /// The buffer, with this way.
+    pub(super) fn block(self, buffer: &mut [u8]) -> Block<'_> {
+        if self == Self::Read { Block::Into(buffer) } else { Block::From(buffer) }
+    }
+
+    /// What one walk through the working set is called.
+    pub(super) fn time(self) -> Metric {
+        if self == Self::Read { Metric::ReadTime } else { Metric::WriteTime }
     }
 }
 
@@ -186,6 +206,17 @@ impl Places {
     pub(super) fn bytes(self) -> u64 {
         self.calls as u64 * self.block as u64
     }
+
+    /// The same in parts, none of which takes long.
+    #[inline]
+    pub(super) fn chunks(self) -> impl Iterator<Item = Self> {
+        let most = (CHUNK / self.block.max(1)).clamp(1, CHUNK_CALLS);
+        (0..self.calls).step_by(most).map(move |first| Self {
+            from: self.from + first * self.block,
+            calls: most.min(self.calls - first),
+            ..self
+        })
+    }
 }
 
 impl Point {
@@ -212,7 +243,7 @@ impl Point {
     }
 }
 
-fn no<T>(what: impl fmt::Display, remedy: &str) -> Result<T> {
+fn no<T>(what: impl fmt::Display, remedy: impl fmt::Display) -> Result<T> {
     Err(SpecError::Local(format!("{what}: {remedy}")).into())
 }
 
@@ -250,7 +281,7 @@ impl ReadOptions {
             [only] => json!(only),
             values => json!(values),
         };
-        let with: Vec<&str> = self.with.iter().map(|with| with.name()).collect();
+        let with: Vec<&str> = self.with.iter().map(|with| with.name(self.way)).collect();
         json!({
             "source": self.source.name(),
             "file": self.file.as_ref().map(|path| path.display().to_string()),
@@ -270,7 +301,7 @@ impl ReadOptions {
             ("block_bytes", self.block.len(), CellValue::Int(point.block.0)),
             ("file_offset_bytes", self.file_offset.len(), CellValue::Int(point.from.0)),
             ("offset_bytes", self.offset.len(), CellValue::Int(point.offset.0)),
-            ("with", self.with.len(), CellValue::Text(point.with.name().to_owned())),
+            ("with", self.with.len(), CellValue::Text(point.with.name(self.way).to_owned())),
             ("working_set_bytes", self.working_set.len(), CellValue::Int(point.working_set.0)),
         ];
         axes.into_iter()
@@ -289,7 +320,7 @@ impl ReadOptions {
         if cells == 0 || cells > MOST_CELLS {
             return no(
                 format!("{cells} combinations of these values"),
-                "give 1 to 10,000: fewer values of some option",
+                "give fewer values of some option: 10,000 are the most",
             );
         }
         let mut points = Vec::with_capacity(cells);
@@ -314,6 +345,14 @@ impl ReadOptions {
     /// What does not go together, whatever the values.
     fn check(&self) -> Result<()> {
         let source = self.source;
+        // First: whoever names a FILE because it is missing must not be told then to leave it out.
+        if self.way == Way::Write && matches!(source, SourceKind::File | SourceKind::Device) {
+            return no(
+                "--direction write would change a file of yours",
+                "leave FILE and --source out, or give --source memfd, pipe, unix, tcp or udp: only what haul makes itself is \
+                 written to",
+            );
+        }
         match (source, &self.file) {
             (SourceKind::File | SourceKind::Device, None) => {
                 return no(
@@ -328,12 +367,6 @@ impl ReadOptions {
                 );
             }
             _ => {}
-        }
-        if self.way == Way::Write && matches!(source, SourceKind::File | SourceKind::Device) {
-            return no(
-                "--direction write would change a file of yours",
-                "leave FILE out: only haul's own file, pipes and sockets are written to",
-            );
         }
         Ok(())
     }
@@ -360,29 +393,36 @@ impl ReadOptions {
                 "give a smaller --file-offset or --working-set",
             );
         }
+        if !placed && point.working_set.0 > MOST_ENDLESS.0 {
+            return no(
+                format!("a working set of {} out of --source {source}, which has no end", point.working_set),
+                format_args!("give at most {MOST_ENDLESS}: more of the same says no more"),
+            );
+        }
         if !placed && point.from.0 > 0 {
             return no(format!("--source {source} has no --file-offset"), "leave it out, or read a file");
         }
+        let with = point.with.name(self.way);
+        let without_place = [ReadWith::Read, ReadWith::Readv].map(|with| with.name(self.way)).join(" or ");
         match point.with {
-            ReadWith::Pread | ReadWith::MmapCopy if !placed => {
-                let with = point.with.name();
-                return no(
-                    format!("--with {with} reads at a place, and --source {source} has none"),
-                    "give read or readv",
-                );
-            }
             ReadWith::MmapCopy if self.way == Way::Write => {
                 return no("--with mmap-copy only reads", "leave it out, or give --direction read");
+            }
+            ReadWith::Pread | ReadWith::MmapCopy if !placed => {
+                return no(
+                    format!("--with {with} takes a place, and --source {source} has none"),
+                    format_args!("give {without_place}"),
+                );
             }
             ReadWith::Splice if !placed && self.source != SourceKind::Channel(ChannelKind::Pipe) => {
                 return no(
                     format!("--with splice works with files and pipes, not with --source {source}"),
-                    "give read or readv",
+                    format_args!("give {without_place}"),
                 );
             }
             ReadWith::Readv if point.block.0 < 2 => {
                 return no(
-                    "a block of one byte has no two halves for readv",
+                    format!("a block of one byte has no two halves for {with}"),
                     "give --block 2 or more, or another --with",
                 );
             }

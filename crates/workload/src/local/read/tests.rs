@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use haul_stats::Metric;
+
 use super::*;
 
 /// A file of the user's, on whatever file system the sources are.
@@ -22,14 +24,22 @@ fn of(path: &Path) -> ReadOptions {
     ReadOptions { source: SourceKind::File, file: Some(path.to_owned()), ..options() }
 }
 
+fn never() -> Stop {
+    Stop::never().expect("a stop")
+}
+
+fn subject(options: &ReadOptions) -> Result<ReadSubject> {
+    ReadSubject::new(options, &never())
+}
+
 fn refused(options: &ReadOptions) -> (String, u8) {
-    let error = ReadSubject::new(options).expect_err("refused");
+    let error = subject(options).expect_err("refused");
     (error.to_string(), error.exit())
 }
 
 /// Samples and verifies every cell, and returns how many there were.
 fn whole(options: &ReadOptions) -> usize {
-    let mut subject = ReadSubject::new(options).unwrap_or_else(|error| panic!("{options:?}: {error}"));
+    let mut subject = subject(options).unwrap_or_else(|error| panic!("{options:?}: {error}"));
     for cell in 0..subject.cells().len() {
         let point = subject.points[cell];
         subject.prepare(cell).unwrap_or_else(|error| panic!("{point:?}: {error}"));
@@ -39,7 +49,8 @@ fn whole(options: &ReadOptions) -> usize {
         assert!(!sample.elapsed.is_zero() && sample.thread_cpu.is_some());
         subject.verify(cell).unwrap_or_else(|error| panic!("{point:?}: {error}"));
         let readings = subject.readings(cell, &sample);
-        let time = readings.iter().find(|reading| reading.metric == Metric::ReadTime).expect("a time");
+        let wanted = if options.way == Way::Read { Metric::ReadTime } else { Metric::WriteTime };
+        let time = readings.iter().find(|reading| reading.metric == wanted).expect("a time");
         let seconds = time.value.expect("a value").as_f64();
         assert!((seconds * 3.0 - sample.elapsed.as_secs_f64()).abs() < 1e-9, "a third of three passes");
     }
@@ -108,15 +119,17 @@ fn a_device_is_read_as_long_as_it_gives_and_again_from_its_start() {
         ..options()
     };
     assert_eq!(whole(&device("/dev/zero")), 9);
-    let mut subject =
-        ReadSubject::new(&ReadOptions { with: vec![ReadWith::Read], ..device("/proc/self/status") })
-            .expect("procfs");
-    subject.prepare(0).expect("ready");
-    let sample = subject.sample(0, 1).expect("a sample");
+    let mut status =
+        subject(&ReadOptions { with: vec![ReadWith::Read], ..device("/proc/self/status") }).expect("procfs");
+    status.prepare(0).expect("ready");
+    let sample = status.sample(0, 1).expect("a sample");
     assert!(sample.bytes.0 >= 64 << 10 && sample.calls > 8, "it ends often: {sample:?}");
-    let mut empty = ReadSubject::new(&device("/dev/null")).expect("it opens");
+    let mut empty = subject(&device("/dev/null")).expect("it opens");
     let error = empty.sample(0, 1).expect_err("there is nothing").to_string();
-    assert!(error.contains("cannot read from /dev/null") && error.contains("it is empty"), "{error}");
+    assert!(
+        error.contains("cannot read from /dev/null") && error.contains("it is empty: name one that gives"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -128,7 +141,7 @@ fn what_cannot_be_is_refused_with_the_object_and_the_remedy() {
     for (asked, parts) in [
         (
             ReadOptions { working_set: Vec::new(), ..of(&path) },
-            [name.as_str(), "5000 bytes, less than a block of 8K"],
+            [name.as_str(), "4.9 KiB, less than a block of 8K"],
         ),
         (ReadOptions { block: vec![4096], ..of(&path) }, [name.as_str(), "smaller --block, --working-set"]),
         (
@@ -147,7 +160,7 @@ fn what_cannot_be_is_refused_with_the_object_and_the_remedy() {
         ),
         (
             ReadOptions { working_set: vec![1 << 50], ..own.clone() },
-            ["of memory are wanted", "smaller --working-set"],
+            ["1024 TiB of memory are wanted", " leaves "],
         ),
         (
             ReadOptions { offset: (0..5000).collect(), block: vec![1, 2, 3], ..own.clone() },
@@ -161,7 +174,19 @@ fn what_cannot_be_is_refused_with_the_object_and_the_remedy() {
             ReadOptions { block: vec![1], with: vec![ReadWith::Readv], ..own.clone() },
             ["no two halves", "another --with"],
         ),
-        (ReadOptions { way: Way::Write, ..of(&path) }, ["a file of yours", "leave FILE out"]),
+        (ReadOptions { way: Way::Write, ..of(&path) }, ["a file of yours", "leave FILE and --source out"]),
+        (
+            ReadOptions { way: Way::Write, source: SourceKind::Device, ..options() },
+            ["a file of yours", "leave FILE and --source out"],
+        ),
+        (
+            ReadOptions { way: Way::Write, with: vec![ReadWith::Pread], ..channel(ChannelKind::Unix) },
+            ["--with pwrite takes a place", "give write or writev"],
+        ),
+        (
+            ReadOptions { working_set: vec![65 << 30], ..channel(ChannelKind::Tcp) },
+            ["65G out of --source tcp, which has no end", "at most 64G"],
+        ),
         (ReadOptions { file: None, ..of(&path) }, ["--source file needs a FILE", "name one"]),
         (
             ReadOptions { file: Some(path.clone()), ..own.clone() },
@@ -200,6 +225,65 @@ fn what_cannot_be_is_refused_with_the_object_and_the_remedy() {
 }
 
 #[test]
+fn what_a_refusal_of_any_file_by_any_source_recommends_is_not_refused() {
+    let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a directory");
+    let at = |name: &str| directory.path().join(name);
+    fs::write(at("full"), vec![7; 300_000]).expect("write");
+    fs::write(at("small"), [7; 100]).expect("write");
+    fs::write(at("empty"), []).expect("write");
+    let made = std::process::Command::new("mkfifo").arg(at("fifo")).status().expect("mkfifo");
+    assert!(made.success());
+    let _bound = std::os::unix::net::UnixListener::bind(at("socket")).expect("bind");
+    let known =
+        ["/dev/zero", "/proc/self/status", "/proc/self", "/sys/devices/system/cpu/online", "/nowhere/file"];
+    let mut files: Vec<Option<PathBuf>> = known.into_iter().map(|path| Some(path.into())).collect();
+    files.extend(["full", "small", "empty", "fifo", "socket", "gone"].map(|name| Some(at(name))));
+    files.extend([Some(directory.path().to_owned()), None]);
+    let channels = [ChannelKind::Pipe, ChannelKind::Unix, ChannelKind::Tcp, ChannelKind::Udp];
+    let mut sources = vec![SourceKind::File, SourceKind::Memory, SourceKind::Device];
+    sources.extend(channels.map(SourceKind::Channel));
+    let base = ReadOptions { offset: vec![0], working_set: vec![8192], ..ReadOptions::default() };
+    for file in &files {
+        for &source in &sources {
+            for way in [Way::Read, Way::Write] {
+                let asked = ReadOptions { file: file.clone(), source, way, ..base.clone() };
+                let Err(error) = subject(&asked) else { continue };
+                let text = error.to_string();
+                assert!(text.contains(": ") || text.contains("; "), "no remedy: {text}");
+                let names = file.as_ref().is_none_or(|file| text.contains(&file.display().to_string()));
+                assert!(
+                    names || text.contains("--source") || text.contains("--direction"),
+                    "no object: {text}"
+                );
+                let mut followed = Vec::new();
+                for (advice, source, file) in [
+                    ("use --source device", SourceKind::Device, file.clone()),
+                    ("use --source file", SourceKind::File, file.clone()),
+                    ("leave FILE and --source out", SourceKind::Memory, None),
+                    ("--source pipe makes", SourceKind::Channel(ChannelKind::Pipe), None),
+                    ("--source unix makes", SourceKind::Channel(ChannelKind::Unix), None),
+                    ("name one, or leave --source out", SourceKind::Memory, None),
+                ] {
+                    if text.contains(advice) {
+                        let done = subject(&ReadOptions { source, file, way, ..base.clone() });
+                        // A file may be too small as well, which has a remedy of its own; but nobody is sent back.
+                        let next = done.err().map(|error| error.to_string()).unwrap_or_default();
+                        let back = ["--source", "FILE", "cannot"].iter().any(|back| next.contains(back));
+                        assert!(!back, "{text}\n  leads to: {next}");
+                        followed.push(advice);
+                    }
+                }
+                let others =
+                    ["leave one of the two out", "name a file in it", "give a longer", "give a larger file"];
+                let other =
+                    others.iter().chain(&["that is there", "bytes in it"]).any(|other| text.contains(other));
+                assert!(other || !followed.is_empty(), "advice that nobody followed: {text}");
+            }
+        }
+    }
+}
+
+#[test]
 fn of_a_small_file_all_is_walked_where_nothing_is_said() {
     let (_directory, path) = file(40_000);
     let settled = ReadOptions { working_set: Vec::new(), ..of(&path) }.settled().expect("settled");
@@ -225,7 +309,7 @@ fn what_is_not_in_the_page_cache_is_read_first_or_refused() {
         assert!(status.status.success(), "{status:?}");
     };
     drop_pages();
-    let mut strict = ReadSubject::new(&ReadOptions { warm: false, ..of(&path) }).expect("a subject");
+    let mut strict = subject(&ReadOptions { warm: false, ..of(&path) }).expect("a subject");
     let error = strict.prepare(0).expect_err("it is cold");
     let text = error.to_string();
     assert!(
@@ -235,33 +319,171 @@ fn what_is_not_in_the_page_cache_is_read_first_or_refused() {
         "{text}"
     );
     assert_eq!(error.exit(), 1);
-    let mut warming = ReadSubject::new(&of(&path)).expect("a subject");
+    let mut warming = subject(&of(&path)).expect("a subject");
     warming.prepare(0).expect("it is warmed");
     assert_eq!(warming.effective()["source"]["warmed"], 1);
     strict.prepare(0).expect("now it is hot");
     assert_eq!(strict.effective()["source"]["warmed"], 0);
 }
 
+/// Files on a disk, and in memory with a name.
+fn places() -> [(tempfile::TempDir, PathBuf); 2] {
+    let shared = tempfile::tempdir_in("/dev/shm").expect("a tmpfs");
+    let path = shared.path().join("file");
+    fs::write(&path, vec![7; 64 << 10]).expect("write");
+    [file(64 << 10), (shared, path)]
+}
+
+fn cut(path: &Path, length: u64) {
+    fs::OpenOptions::new().write(true).open(path).expect("open").set_len(length).expect("set the length");
+}
+
 #[test]
-fn a_file_that_is_truncated_meanwhile_is_an_error_and_no_death() {
+fn a_file_that_is_truncated_between_samples_is_said_to_be_shorter_and_nothing_else_is_blamed() {
     for with in ReadWith::ALL {
-        let (_directory, path) = file(64 << 10);
-        let mut subject =
-            ReadSubject::new(&ReadOptions { with: vec![with], ..of(&path) }).expect("a subject");
-        subject.prepare(0).expect("ready");
-        fs::OpenOptions::new().write(true).open(&path).expect("open").set_len(4096).expect("truncate");
-        let error = subject.sample(0, 1).expect_err("most of it is gone").to_string();
-        assert!(
-            error.contains(&path.display().to_string()) && error.contains("truncated"),
-            "{with:?}: {error}"
-        );
+        for (_directory, path) in places() {
+            let mut subject = subject(&ReadOptions { with: vec![with], ..of(&path) }).expect("a subject");
+            subject.prepare(0).expect("ready");
+            cut(&path, 4096);
+            let errors = [
+                subject.sample(0, 1).expect_err("most of it is gone"),
+                subject.prepare(0).expect_err("nor can it be read first"),
+                subject.verify(0).expect_err("nor looked at"),
+            ];
+            for error in errors.map(|error| error.to_string()) {
+                let told = format!(
+                    "{} was truncated while it was read: it had 64 KiB and has 4 KiB",
+                    path.display()
+                );
+                assert!(error.contains(&told), "{with:?}: {error}");
+            }
+        }
     }
+}
+
+#[test]
+fn a_file_that_is_truncated_in_the_middle_of_a_pass_is_an_error_and_no_death() {
+    for with in [ReadWith::MmapCopy, ReadWith::Pread, ReadWith::Splice] {
+        for (_directory, path) in places() {
+            let mut subject = subject(&ReadOptions { with: vec![with], ..of(&path) }).expect("a subject");
+            subject.prepare(0).expect("ready");
+            let error = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(Duration::from_millis(50));
+                    cut(&path, 5000);
+                });
+                // As many passes as it takes: the file goes under one of them.
+                subject.sample(0, u64::MAX / (64 << 10)).expect_err("it went away").to_string()
+            });
+            assert!(error.contains("it had 64 KiB and has 4.9 KiB now"), "{with:?}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_request_to_stop_ends_any_pass_of_any_source() {
+    let (_directory, path) = file(1 << 20);
+    let endless = |source| ReadOptions {
+        source,
+        offset: vec![0],
+        working_set: vec![16 << 30],
+        block: vec![1 << 20],
+        ..ReadOptions::default()
+    };
+    let kinds = [ChannelKind::Pipe, ChannelKind::Unix, ChannelKind::Tcp];
+    let mut cases: Vec<ReadOptions> = kinds
+        .into_iter()
+        .map(|kind| ReadOptions { block: vec![4096], ..endless(SourceKind::Channel(kind)) })
+        .collect();
+    cases.push(ReadOptions { file: Some("/dev/zero".into()), ..endless(SourceKind::Device) });
+    let one =
+        |with| ReadOptions { offset: vec![0], working_set: vec![1 << 20], with: vec![with], ..of(&path) };
+    cases.extend(ReadWith::ALL.map(one));
+    for options in cases {
+        let stop = never();
+        let mut subject = ReadSubject::new(&options, &stop).expect("a subject");
+        let error = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(30));
+                stop.request(haul_host::signal::Signal::Int);
+            });
+            // A pass of minutes, or passes without end.
+            subject.sample(0, 1 << 40).expect_err("stopped")
+        });
+        assert!(error.is_interrupt(), "{options:?}: {error}");
+        assert!(subject.prepare(0).is_err_and(|error| error.is_interrupt()) || options.file.is_none());
+        let made =
+            ReadSubject::new(&ReadOptions { working_set: vec![8192], block: vec![8192], ..options }, &stop);
+        assert!(made.is_err_and(|error| error.is_interrupt()), "nor is one made");
+    }
+}
+
+#[test]
+fn a_file_with_holes_that_no_memory_holds_is_refused_before_it_is_read() {
+    let (_directory, path) = file(0);
+    cut(&path, 1 << 43);
+    let (error, exit) = refused(&ReadOptions { working_set: vec![1 << 42], ..of(&path) });
+    assert!(error.contains("4 TiB of") && error.contains("cannot be in memory at once"), "{error}");
+    assert_eq!(exit, 2);
+}
+
+#[test]
+fn what_a_survey_takes_at_least_grows_with_what_is_walked() {
+    let takes = |working_set, rounds| {
+        let options = ReadOptions {
+            source: SourceKind::Device,
+            file: Some("/dev/zero".into()),
+            working_set: vec![working_set],
+            offset: vec![0, 1],
+            ..ReadOptions::default()
+        };
+        subject(&options).expect("a subject").takes_at_least(rounds).as_secs()
+    };
+    // Two cells of 64 GiB, six rounds and four walks more, at 20 GB/s.
+    assert_eq!((takes(64 << 30, 6), takes(64 << 30, 16)), (68, 137));
+    assert_eq!(takes(1 << 20, 6), 0);
+}
+
+#[test]
+fn copies_of_the_kernels_own_threads_are_in_the_cpu_time_and_are_a_doubt() {
+    let cpu = |with, way| {
+        let options =
+            ReadOptions { offset: vec![0], working_set: vec![4 << 20], with: vec![with], way, ..options() };
+        let mut subject = subject(&options).expect("a subject");
+        subject.prepare(0).expect("ready");
+        let sample = subject.sample(0, 50).expect("a sample");
+        let readings = subject.readings(0, &sample);
+        let found = readings.iter().find(|reading| reading.metric == Metric::CopyCpu).expect("CPU time");
+        let by_workers = sample.worker_cpu > sample.elapsed.mul_f64(WORKERS_SHARE);
+        assert_eq!(subject.doubts().len(), usize::from(by_workers), "{with:?}");
+        assert_eq!(found.source.contains("io_uring"), !sample.worker_cpu.is_zero());
+        found.value.expect("a value").as_f64()
+    };
+    for way in [Way::Read, Way::Write] {
+        let (plain, ring) = (cpu(ReadWith::Pread, way), cpu(ReadWith::IoUring, way));
+        // The same copies, whoever makes them: without its workers a ring had a tenth of it on Linux 6.18.
+        assert!(ring > plain / 2.0, "{way}: {ring} and {plain} ns/KiB");
+    }
+}
+
+#[test]
+fn a_call_has_the_name_of_its_direction() {
+    let named = ReadWith::named;
+    assert_eq!(named("pwrite", Way::Write), Ok(ReadWith::Pread));
+    assert_eq!(named("pread", Way::Write), Ok(ReadWith::Pread), "its counterpart");
+    let error = named("sendfile", Way::Write).expect_err("none");
+    assert!(error.contains("write, pwrite, writev"), "{error}");
+    let with = vec![ReadWith::Read, ReadWith::Pread];
+    let options = ReadOptions { way: Way::Write, with, ..options() }.settled().expect("settled");
+    assert_eq!(options.requested()["with"], json!(["write", "pwrite"]));
+    let subject = subject(&options).expect("a subject");
+    assert_eq!(subject.cells()[5]["with"].to_string(), "pwrite");
 }
 
 #[test]
 fn an_axis_is_in_the_cell_where_it_has_several_values() {
     let asked = ReadOptions { with: vec![ReadWith::Read, ReadWith::Pread], ..options() };
-    let subject = ReadSubject::new(&asked).expect("a subject");
+    let subject = subject(&asked).expect("a subject");
     let last = serde_json::to_value(&subject.cells()[5]).expect("json");
     assert_eq!(last, json!({"offset_bytes": 63, "with": "pread"}));
     let requested = asked.settled().expect("settled").requested();
