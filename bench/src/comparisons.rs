@@ -1,6 +1,7 @@
 //! What is compared: a list of names, and behind each the tables it runs.
 
 mod crr;
+mod inside;
 mod modes;
 mod overhead;
 mod rr;
@@ -35,6 +36,11 @@ pub(crate) const ALL: &[Comparison] = &[
         name: "overhead",
         about: "what building a lab takes, and a run beside its window",
         body: Body::Other(overhead::run),
+    },
+    Comparison {
+        name: "inside",
+        about: "what looking costs: a stream and an exchange with events counted, with CPUs sampled, and with neither",
+        body: Body::Tables(inside::tables),
     },
     Comparison {
         name: "stream",

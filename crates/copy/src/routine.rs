@@ -1,7 +1,5 @@
 //! A routine as a value: its name, what it needs, and the proof that it may run here.
 
-use core::fmt;
-
 use crate::arch::{self, portable};
 
 /// The instruction set a routine is written in.
@@ -48,6 +46,55 @@ pub(crate) struct Entry {
     pub(crate) run: Run,
 }
 
+/// What a routine, known or proved, says about itself. They are one if they have one name: a table has no name twice.
+macro_rules! described {
+    ($type:ident, $by_name:literal) => {
+        impl $type {
+            #[doc = concat!("What [`", $by_name, "`] takes.")]
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                self.0.name
+            }
+
+            /// The instruction set.
+            #[must_use]
+            pub fn isa(self) -> $crate::Isa {
+                self.0.isa
+            }
+
+            /// What it does and when it is good, in a line.
+            #[must_use]
+            pub fn summary(self) -> &'static str {
+                self.0.summary
+            }
+
+            /// The CPU features it needs beyond the instruction set's base, apart by blanks; empty for none.
+            #[must_use]
+            pub fn needs(self) -> &'static str {
+                self.0.needs
+            }
+        }
+
+        impl PartialEq for $type {
+            fn eq(&self, other: &Self) -> bool {
+                self.name() == other.name()
+            }
+        }
+
+        impl Eq for $type {}
+
+        impl core::fmt::Debug for $type {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                write!(f, concat!(stringify!($type), "({})"), self.name())
+            }
+        }
+    };
+}
+pub(crate) use described;
+
+described!(Known, "Routine::by_name");
+described!(Routine, "Routine::by_name");
+
 /// A routine of this instruction set, whether or not this CPU can run it.
 #[derive(Clone, Copy)]
 pub struct Known(&'static Entry);
@@ -58,30 +105,6 @@ pub fn known() -> impl Iterator<Item = Known> {
 }
 
 impl Known {
-    /// What [`Routine::by_name`] takes.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        self.0.name
-    }
-
-    /// The instruction set.
-    #[must_use]
-    pub fn isa(self) -> Isa {
-        self.0.isa
-    }
-
-    /// What it does and when it is good, in a line.
-    #[must_use]
-    pub fn summary(self) -> &'static str {
-        self.0.summary
-    }
-
-    /// The CPU features it needs beyond the instruction set's base, apart by blanks; empty for none.
-    #[must_use]
-    pub fn needs(self) -> &'static str {
-        self.0.needs
-    }
-
     /// What it promises where source and destination share bytes.
     #[must_use]
     pub fn overlap(self) -> Overlap {
@@ -103,12 +126,6 @@ impl Known {
     #[must_use]
     pub unsafe fn routine_unchecked(self) -> Routine {
         Routine(self.0)
-    }
-}
-
-impl fmt::Debug for Known {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Known({})", self.name())
     }
 }
 
@@ -145,30 +162,6 @@ impl Routine {
     #[must_use]
     pub fn auto(len: usize, src: *const u8, dst: *const u8) -> Self {
         Self(arch::machine::select(len, src.addr(), dst.addr()))
-    }
-
-    /// What [`Routine::by_name`] takes.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        self.0.name
-    }
-
-    /// The instruction set.
-    #[must_use]
-    pub fn isa(self) -> Isa {
-        self.0.isa
-    }
-
-    /// What it does and when it is good, in a line.
-    #[must_use]
-    pub fn summary(self) -> &'static str {
-        self.0.summary
-    }
-
-    /// The CPU features it needs beyond the instruction set's base, apart by blanks; empty for none.
-    #[must_use]
-    pub fn needs(self) -> &'static str {
-        self.0.needs
     }
 
     /// What it promises where source and destination share bytes.
@@ -318,18 +311,4 @@ opaque!(usize *const u8 *mut u8);
 
 fn opaque<T: Opaque>(value: T) -> T {
     value.opaque()
-}
-
-impl PartialEq for Routine {
-    fn eq(&self, other: &Self) -> bool {
-        self.name() == other.name()
-    }
-}
-
-impl Eq for Routine {}
-
-impl fmt::Debug for Routine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Routine({})", self.name())
-    }
 }

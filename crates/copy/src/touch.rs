@@ -6,6 +6,7 @@
 //! compiler can leave none out, and can make no call of `memset` from them.
 
 /// How a slice is taken apart: what is before the first whole vector, the vectors, and what is behind them.
+#[cfg(all(target_arch = "x86_64", any(target_os = "linux", target_os = "none"), not(miri)))]
 macro_rules! vectors {
     ($vector:ty, $name:ident, $feature:literal) => {
         /// Loads every byte once.

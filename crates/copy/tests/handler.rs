@@ -1,10 +1,11 @@
 //! The handler among other handlers, masks, stacks and threads: each in a process of its own, because some of them die.
 
 use std::hint::black_box;
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Command, Output};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use haul_copy::{Error, Handler, Routine, Thread};
 use libc::{c_int, c_void};
@@ -26,13 +27,23 @@ fn child(name: &str, body: fn()) -> Output {
         body();
         std::process::exit(0);
     }
-    this_program()
-        .args(["--exact", name, "--nocapture", "--test-threads=1"])
-        .env(MARK, "1")
-        .env("RUST_BACKTRACE", "0")
-        .output()
-        .unwrap()
+    let mut command = this_program();
+    command.args(["--exact", name, "--nocapture", "--test-threads=1"]);
+    if name == SENT_TO_THE_PROCESS {
+        // What is sent to the process goes to whichever thread doesn't block it.
+        // SAFETY: it makes system calls only.
+        unsafe {
+            command.pre_exec(|| {
+                block(libc::SIGSEGV, libc::SIG_BLOCK);
+                Ok(())
+            })
+        };
+    }
+    command.env(MARK, "1").env("RUST_BACKTRACE", "0").output().unwrap()
 }
+
+/// The test whose child begins with SIGSEGV blocked in all of its threads.
+const SENT_TO_THE_PROCESS: &str = "a_signal_that_is_sent_in_the_middle_of_a_copy_is_no_fault";
 
 #[track_caller]
 fn lives(name: &str, body: fn()) {
@@ -560,6 +571,13 @@ fn handles_are_shares_and_may_go_in_any_order() {
     });
 }
 
+fn set_errno(to: c_int) {
+    // SAFETY: it is this thread's own.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    unsafe { errno.write(to) };
+}
+
 /// `errno` belongs to what was interrupted.
 #[test]
 fn a_fault_leaves_errno_alone() {
@@ -567,11 +585,171 @@ fn a_fault_leaves_errno_alone() {
         let handler = Handler::install().unwrap();
         let _thread = handler.thread().unwrap();
         let page = page_before_hole();
-        // SAFETY: it is this thread's own.
-        let errno = unsafe { libc::__errno_location() };
-        // SAFETY: as above.
-        unsafe { errno.write(4242) };
+        set_errno(4242);
         faulting_copy(Routine::best(), page);
         assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(4242));
+    });
+}
+
+/// Signals that were sent, and those of them that came in the middle of a copy.
+static SENT: AtomicU32 = AtomicU32::new(0);
+static MIDWAY: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn counts_what_was_sent(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
+    let context = context.cast::<libc::ucontext_t>();
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the kernel gave the context.
+    let counter =
+        unsafe { (&raw const (*context).uc_mcontext.gregs[libc::REG_RIP as usize]).cast::<usize>() };
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    let counter = unsafe { (&raw const (*context).uc_mcontext.pc).cast::<usize>() };
+    #[cfg(target_arch = "riscv64")]
+    // SAFETY: as above; the first of the general registers is the counter.
+    let counter = unsafe { (&raw const (*context).uc_mcontext.__gregs[0]).cast::<usize>() };
+    // SAFETY: it points into the context.
+    let midway = haul_copy::fault::fixup(unsafe { counter.read() }).is_some();
+    MIDWAY.fetch_add(u32::from(midway), Ordering::Relaxed);
+    SENT.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Says so when it goes, also where an assertion fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Waits for what another thread does, for a while.
+#[track_caller]
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "{what} did not happen");
+        std::thread::yield_now();
+    }
+}
+
+/// `kill` and `pthread_kill` in the middle of a copy: it goes on, and whoever was there before is called.
+#[test]
+fn a_signal_that_is_sent_in_the_middle_of_a_copy_is_no_fault() {
+    lives(SENT_TO_THE_PROCESS, || {
+        const LEN: usize = 256 << 10;
+        /// Sent at most so often, until enough came midway.
+        const MOST: u32 = 20_000;
+        block(libc::SIGSEGV, libc::SIG_UNBLOCK);
+        let earlier = action(counts_what_was_sent as *const () as usize, libc::SA_SIGINFO | libc::SA_RESTART);
+        set_action(libc::SIGSEGV, &earlier);
+        let handler = Handler::install().unwrap();
+        let thread = handler.thread().unwrap();
+        // Routines that are nearly all of the time at an instruction of the exception table.
+        let routine = ["rep-movsb", "ldrb", "lb"].into_iter().find_map(Routine::by_name).unwrap();
+        // SAFETY: it gives the name of this thread.
+        let myself = unsafe { libc::pthread_self() };
+        let process = libc::pid_t::try_from(std::process::id()).unwrap();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _over = Over(&over);
+                block(libc::SIGSEGV, libc::SIG_BLOCK);
+                for turn in 0..MOST {
+                    if turn % 2 == 0 {
+                        // SAFETY: it takes any process and any signal.
+                        unsafe { libc::kill(process, libc::SIGSEGV) };
+                    } else {
+                        // SAFETY: the thread waits for this one.
+                        unsafe { libc::pthread_kill(myself, libc::SIGSEGV) };
+                    }
+                    until("a call of the earlier handler", || SENT.load(Ordering::Relaxed) > turn);
+                    if MIDWAY.load(Ordering::Relaxed) >= 100 {
+                        break;
+                    }
+                }
+            });
+            let (source, mut copied) = (vec![7_u8; LEN], vec![0_u8; LEN]);
+            while !over.load(Ordering::Relaxed) {
+                copied.fill(0);
+                // SAFETY: both have that many bytes, and are apart.
+                let left = unsafe { thread.try_copy(routine, copied.as_mut_ptr(), source.as_ptr(), LEN) };
+                if left != 0 || copied != source {
+                    // The other thread would be waited for.
+                    eprintln!("a signal that was sent ended a copy: {left} bytes left");
+                    std::process::abort();
+                }
+            }
+        });
+        let midway = MIDWAY.load(Ordering::Relaxed);
+        assert!(midway >= 100, "{midway} of {} signals came midway", SENT.load(Ordering::Relaxed));
+    });
+}
+
+extern "C" fn spoils_errno(_signal: c_int) {
+    CALLS.fetch_add(1, Ordering::Relaxed);
+    set_errno(99);
+}
+
+#[test]
+fn errno_is_kept_whatever_the_earlier_handler_does() {
+    lives("errno_is_kept_whatever_the_earlier_handler_does", || {
+        set_action(libc::SIGSEGV, &action(spoils_errno as *const () as usize, 0));
+        let _handler = Handler::install().unwrap();
+        set_errno(4242);
+        // SAFETY: it takes any signal.
+        unsafe { libc::raise(libc::SIGSEGV) };
+        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(4242));
+        assert_eq!(CALLS.load(Ordering::Relaxed), 1);
+    });
+}
+
+/// What a call that waits does when the signal comes is the earlier handler's to say.
+#[test]
+fn an_interrupted_call_goes_on_where_the_earlier_handler_wants_it() {
+    lives("an_interrupted_call_goes_on_where_the_earlier_handler_wants_it", || {
+        for flags in [libc::SA_RESTART, 0] {
+            set_action(libc::SIGSEGV, &action(with_one_argument as *const () as usize, flags));
+            let _handler = Handler::install().unwrap();
+            let mut ends = [0; 2];
+            // SAFETY: room for two descriptors.
+            assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+            let (waiting, over) = (AtomicUsize::new(0), AtomicBool::new(false));
+            let read = std::thread::scope(|scope| {
+                let reader = scope.spawn(|| {
+                    let mut byte = 0_u8;
+                    // SAFETY: it gives the name of this thread.
+                    waiting
+                        .store(usize::try_from(unsafe { libc::pthread_self() }).unwrap(), Ordering::Relaxed);
+                    // SAFETY: room for a byte.
+                    let got = unsafe { libc::read(ends[0], (&raw mut byte).cast(), 1) };
+                    let outcome = (got, std::io::Error::last_os_error().raw_os_error());
+                    over.store(true, Ordering::Relaxed);
+                    outcome
+                });
+                until("a thread that reads", || waiting.load(Ordering::Relaxed) != 0);
+                let thread = libc::pthread_t::try_from(waiting.load(Ordering::Relaxed)).unwrap();
+                for _ in 0..if flags == 0 { 5000 } else { 50 } {
+                    if over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    // SAFETY: the thread is joined below, and not before.
+                    unsafe { libc::pthread_kill(thread, libc::SIGSEGV) };
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                // So that it ends, whatever happens.
+                // SAFETY: one byte to read.
+                assert_eq!(unsafe { libc::write(ends[1], c"x".as_ptr().cast(), 1) }, 1);
+                reader.join().unwrap()
+            });
+            if flags == 0 {
+                assert_eq!(read, (-1, Some(libc::EINTR)));
+            } else {
+                assert_eq!(read.0, 1, "a call that was to be restarted was not: {read:?}");
+            }
+            for end in ends {
+                // SAFETY: nobody uses it any more.
+                unsafe { libc::close(end) };
+            }
+        }
     });
 }

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use haul_copy::checksum;
 use haul_copy::{Isa, Known, known};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
@@ -43,7 +44,9 @@ fn reachable(start: usize) -> BTreeMap<u64, Instruction> {
 
 /// Mnemonic, whether it is a string instruction with a prefix, and the width of the vector it stores from, of a store.
 fn stores(instruction: &Instruction) -> bool {
-    instruction.op0_kind() == OpKind::Memory && instruction.mnemonic() != Mnemonic::Cmp
+    // A long no-operation between loops names an operand, too.
+    let looks = [Mnemonic::Cmp, Mnemonic::Test, Mnemonic::Nop];
+    instruction.op0_kind() == OpKind::Memory && !looks.contains(&instruction.mnemonic())
 }
 
 fn has(code: &BTreeMap<u64, Instruction>, wanted: impl Fn(&Instruction) -> bool) -> bool {
@@ -104,6 +107,54 @@ fn check(routine: Known) {
     assert_eq!(streaming, name.ends_with("-nt") || name.starts_with("auto-"), "{name}: streaming stores");
     assert_eq!(streaming, fenced, "{name}: a fence where there are streaming stores, and nowhere else");
     println!("decoded {name}: {} instructions", code.len());
+}
+
+/// Of a checksum routine in assembly both forms: a copy stores what it adds, a sum stores nothing. The one in Rust is not
+/// decoded: without optimisation it calls what the compiler makes of its loops.
+fn check_sum(routine: checksum::KnownSum) {
+    // SAFETY: it is only looked at.
+    let unchecked = unsafe { routine.routine_unchecked() };
+    for (form, start) in [("copy", unchecked.copy_address()), ("sum", unchecked.sum_address())] {
+        let code = reachable(start.expose_provenance());
+        let name = format!("{} ({form})", routine.name());
+        let store = |width: fn(Register) -> bool| has(&code, |one| stores(one) && width(one.op1_register()));
+        let uses = |width: fn(Register) -> bool| {
+            has(&code, |one| one.op_kinds().zip(0..).any(|(_, at)| width(one.op_register(at))))
+        };
+        let one_of = |wanted: &[Mnemonic]| has(&code, |one| wanted.contains(&one.mnemonic()));
+        let wide: fn(Register) -> bool = match routine.name() {
+            "adc64" => Register::is_gpr64,
+            "sse2" => Register::is_xmm,
+            "avx2" => Register::is_ymm,
+            "avx512" | "avx512-vnni" => Register::is_zmm,
+            other => panic!("what is {other} to contain?"),
+        };
+        assert_eq!(store(wide), form == "copy", "{name}: stores its widest registers");
+        assert_eq!(has(&code, stores), form == "copy", "{name}: a copy stores, a sum does not");
+        assert!(uses(wide), "{name}: adds its widest registers");
+        let narrow = !uses(Register::is_zmm) || routine.name().starts_with("avx512");
+        assert!(narrow, "{name}: registers that its CPU may not have");
+        assert!(!uses(Register::is_ymm) || routine.name().starts_with("avx"), "{name}: likewise");
+        let (adc, dot) = (one_of(&[Mnemonic::Adc]), one_of(&[Mnemonic::Vpdpbusd]));
+        assert_eq!(dot, routine.name() == "avx512-vnni", "{name}: dot products of bytes");
+        match routine.name() {
+            "adc64" => assert!(adc, "{name}"),
+            "sse2" => assert!(one_of(&[Mnemonic::Paddq]), "{name}"),
+            "avx2" => assert!(one_of(&[Mnemonic::Vpaddq]) && one_of(&[Mnemonic::Vzeroupper]), "{name}"),
+            "avx512" => assert!(one_of(&[Mnemonic::Vpaddq]), "{name}"),
+            _ => {}
+        }
+        println!("decoded {name}: {} instructions", code.len());
+    }
+}
+
+#[test]
+fn every_checksum_routine_is_what_its_name_says() {
+    let assembly: Vec<_> = checksum::known().filter(|routine| routine.isa() != Isa::Portable).collect();
+    assert_eq!(assembly.len(), 5, "all that x86-64 has");
+    for routine in assembly {
+        check_sum(routine);
+    }
 }
 
 #[test]

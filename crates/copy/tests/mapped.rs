@@ -115,6 +115,15 @@ fn a_mapping_of_huge_pages() {
     }
 }
 
+/// Tells another thread to stop, also where an assertion fails: the scope waits for it.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// One thread truncates and restores, others read: every read is right or says where it ended.
 #[test]
 fn a_file_that_is_truncated_all_the_time() {
@@ -122,6 +131,7 @@ fn a_file_that_is_truncated_all_the_time() {
     let view = MappedFile::shared(&file).unwrap();
     let handler = Handler::install().unwrap();
     let (vanished, whole) = std::thread::scope(|scope| {
+        let _stop = Stop(&done);
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 file.set_len(4096).unwrap();
@@ -159,7 +169,6 @@ fn a_file_that_is_truncated_all_the_time() {
             })
             .collect();
         let counts: Vec<(u32, u32)> = readers.into_iter().map(|reader| reader.join().unwrap()).collect();
-        done.store(true, Ordering::Relaxed);
         counts.into_iter().fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1))
     });
     println!("{vanished} reads ended early, {whole} did not");

@@ -15,10 +15,12 @@ use haul_stats::units;
 use serde_json::{Value as Json, json};
 
 mod copy;
+mod inside;
 mod read;
 mod workload;
 
 pub(crate) use copy::Copy;
+pub(crate) use inside::Inside;
 pub(crate) use read::Read;
 pub(crate) use workload::{CommonOptions, ExchangeOptions, StreamOptions};
 
@@ -168,6 +170,8 @@ pub(crate) struct Stream {
     #[command(flatten)]
     pub(crate) common: CommonOptions,
     #[command(flatten)]
+    pub(crate) inside: Inside,
+    #[command(flatten)]
     pub(crate) output: Output,
 }
 
@@ -182,6 +186,8 @@ pub(crate) struct Exchange {
     pub(crate) own: ExchangeOptions,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
+    #[command(flatten)]
+    pub(crate) inside: Inside,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -346,6 +352,8 @@ pub(crate) struct Ab {
     pub(crate) exchange: ExchangeOptions,
     #[command(flatten)]
     pub(crate) common: CommonOptions,
+    #[command(flatten)]
+    pub(crate) inside: Inside,
     #[command(flatten)]
     pub(crate) output: Output,
 }

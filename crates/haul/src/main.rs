@@ -8,6 +8,7 @@ mod copy;
 mod host;
 mod key;
 mod measure;
+mod pictures;
 mod screen;
 mod serve;
 mod state;

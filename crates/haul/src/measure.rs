@@ -29,11 +29,11 @@ use haul_stats::units::UnitError;
 use haul_wire::Trust;
 use haul_workload::{Probe, RunSpec, Transport, Workload};
 
-use crate::cli::{self, CommonOptions, ExchangeOptions, Format, Output, StreamOptions};
-use crate::key;
+use crate::cli::{self, CommonOptions, ExchangeOptions, Format, Inside, Output, StreamOptions};
 use crate::screen::{Screen, Showing, say, with_causes};
 use crate::state::State;
 use crate::tape::Tape;
+use crate::{key, pictures};
 
 /// What `haul demo` asks, and where it leads.
 const DEMONSTRATION: Demonstration<'static> = Demonstration {
@@ -81,22 +81,28 @@ struct Order {
 
 /// `haul stream`.
 pub(crate) fn stream(args: &cli::Stream) -> Result<ExitCode> {
-    measure(Kind::Stream, &args.output, || {
+    measure(Kind::Stream, &args.output, Some(&args.inside), || {
         let (spec, axes) = workload(Workload::Stream, &args.own, &ExchangeOptions::default(), &args.common)?;
-        ordered(&args.place, repeated(&spec, &axes, &args.runs)?)
+        ordered(&args.place, repeated(spec, &axes, &args.runs, &args.inside)?)
     })
 }
 
 /// `haul rr` and `haul crr`.
 pub(crate) fn exchange(kind: Workload, args: &cli::Exchange) -> Result<ExitCode> {
-    measure(if kind == Workload::Crr { Kind::Crr } else { Kind::Rr }, &args.output, || {
-        let (spec, axes) = workload(kind, &StreamOptions::default(), &args.own, &args.common)?;
-        ordered(&args.place, repeated(&spec, &axes, &args.runs)?)
-    })
+    measure(
+        if kind == Workload::Crr { Kind::Crr } else { Kind::Rr },
+        &args.output,
+        Some(&args.inside),
+        || {
+            let (spec, axes) = workload(kind, &StreamOptions::default(), &args.own, &args.common)?;
+            ordered(&args.place, repeated(spec, &axes, &args.runs, &args.inside)?)
+        },
+    )
 }
 
-fn repeated(spec: &RunSpec, axes: &[Axis], runs: &cli::Runs) -> Result<Plan, LabError> {
-    Plan::repeat(spec, axes, Rules { repeats: runs.runs, ..Rules::default() })
+fn repeated(mut spec: RunSpec, axes: &[Axis], runs: &cli::Runs, inside: &Inside) -> Result<Plan, LabError> {
+    spec.observe.events = inside.events()?;
+    Plan::repeat(&spec, axes, Rules { repeats: runs.runs, profile: inside.profiling(), ..Rules::default() })
 }
 
 /// `haul ab`.
@@ -106,8 +112,9 @@ pub(crate) fn ab(args: &cli::Ab) -> Result<ExitCode> {
         cli::WorkloadKind::Rr => Workload::Rr,
         cli::WorkloadKind::Crr => Workload::Crr,
     };
-    measure(Kind::Ab, &args.output, || {
-        let (spec, axes) = workload(kind, &args.stream, &args.exchange, &args.common)?;
+    measure(Kind::Ab, &args.output, Some(&args.inside), || {
+        let (mut spec, axes) = workload(kind, &args.stream, &args.exchange, &args.common)?;
+        spec.observe.events = args.inside.events()?;
         let arms = args.arms.iter().map(|text| text.parse::<Arm>()).collect::<Result<Vec<_>, _>>()?;
         let defaults = Rules::default();
         let decide = Decide {
@@ -122,6 +129,7 @@ pub(crate) fn ab(args: &cli::Ab) -> Result<ExitCode> {
             seed: args.seed.unwrap_or(defaults.seed),
             decide,
             allow_side_effects: args.allow_side_effects,
+            profile: args.inside.profiling(),
         };
         let plan = Plan::compare(&spec, &axes, arms, rules)?;
         ordered(&args.place, plan)
@@ -130,7 +138,7 @@ pub(crate) fn ab(args: &cli::Ab) -> Result<ExitCode> {
 
 /// `haul demo`.
 pub(crate) fn demo(args: &cli::Demo) -> Result<ExitCode> {
-    measure(Kind::Demo, &args.output, || {
+    measure(Kind::Demo, &args.output, None, || {
         let seed = args.seed.unwrap_or(Rules::default().seed);
         let (target, plan) = (demo::TARGET.parse::<Target>()?, demo::plan(seed)?);
         Ok(Order { target, plan, trust: Trust::Open, queue: None })
@@ -246,10 +254,16 @@ fn is_one(name: &str, value: &str) -> bool {
 }
 
 /// Runs what `order` makes of the arguments, and writes the document it ends in.
-fn measure(kind: Kind, output: &Output, order: impl FnOnce() -> Result<Order>) -> Result<ExitCode> {
+fn measure(
+    kind: Kind,
+    output: &Output,
+    inside: Option<&Inside>,
+    order: impl FnOnce() -> Result<Order>,
+) -> Result<ExitCode> {
     let (start, began) = (Start::now(), Instant::now());
     let command = command();
-    let document = match order().and_then(|order| carry_out(order, kind, output)) {
+    let possible = inside.map_or(Ok(()), pictures::check);
+    let document = match possible.and_then(|()| order()).and_then(|order| carry_out(order, kind, output)) {
         Ok(measured) => start.document(kind, command, measured),
         Err(error) => {
             let mut document = start.failed(kind, command, began.elapsed(), failure_of(&error));
@@ -259,7 +273,12 @@ fn measure(kind: Kind, output: &Output, order: impl FnOnce() -> Result<Order>) -
             document
         }
     };
-    write(&document, output)
+    let exit = write(&document, output)?;
+    // After the document: a picture that cannot be drawn must not cost the numbers.
+    for path in inside.map_or_else(|| Ok(Vec::new()), |inside| pictures::write(&document, inside))? {
+        say(&format!("haul: wrote {}", path.display()));
+    }
+    Ok(exit)
 }
 
 fn carry_out(order: Order, kind: Kind, output: &Output) -> Result<Measured> {

@@ -1,7 +1,8 @@
 //! The only crate of haul that touches this Linux host.
 //!
-//! What is here: sockets and their kernel facts ([`socket`]), clocks and threads ([`clock`], [`thread`]), whether something imitates the CPU ([`emulation`]), memory by the kind of its pages ([`memory`]), caches and the CPU's model ([`processor`]), the code of
-//! this program ([`program`]), regular files ([`regular`]), network
+//! What is here: sockets and their kernel facts ([`socket`]), clocks and threads ([`clock`], [`thread`]), whether something
+//! imitates the CPU ([`emulation`]), memory by the kind of its pages ([`memory`]), caches and the CPU's model ([`processor`]),
+//! the code of this program ([`program`]), regular files ([`regular`]), network
 //! namespaces and links made through netlink ([`netns`], [`link`], [`veth_lab`]), what the host says about itself
 //! ([`probe`]), the features of a NIC ([`ethtool`]), and the settings haul can change and puts back ([`settings`],
 //! [`journal`]). Callers get safe functions with one error type,

@@ -26,6 +26,11 @@ impl fmt::Display for Tid {
 }
 
 impl Tid {
+    /// Of a sample, which has it without a sign.
+    pub(crate) const fn of_sample(tid: u32) -> Self {
+        Self(tid.cast_signed())
+    }
+
     /// As system calls take it.
     pub(crate) const fn number(self) -> i32 {
         self.0

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use haul_host::thread::{self, CpuList};
-use haul_stats::{ByteCount, Decide};
+use haul_stats::ByteCount;
 use haul_workload::{Pin, RunSpec};
 
 use crate::arm::Arm;
@@ -40,8 +40,7 @@ pub fn plan(seed: u64) -> Result<Plan, LabError> {
         ..RunSpec::default()
     };
     let arms = vec!["off:nic.tx-nocache-copy=off".parse::<Arm>()?, "on:nic.tx-nocache-copy=on".parse()?];
-    let rules =
-        Rules { repeats: PAIRS, null: true, seed, decide: Decide::default(), allow_side_effects: false };
+    let rules = Rules { repeats: PAIRS, null: true, seed, ..Rules::default() };
     Plan::compare(&spec, &[], arms, rules)
 }
 
@@ -62,7 +61,7 @@ mod tests {
     fn the_demonstration_is_under_a_minute_and_can_decide() {
         let plan = plan(1).unwrap();
         assert!(plan.expected() < Duration::from_secs(50), "{:?}", plan.expected());
-        assert!(PAIRS as usize >= haul_stats::compare::min_pairs(Decide::default().confidence));
+        assert!(PAIRS as usize >= haul_stats::compare::min_pairs(haul_stats::Decide::default().confidence));
         assert_eq!(
             plan.arms().iter().map(|arm| arm.name.as_str()).collect::<Vec<_>>(),
             ["off", "on", "null"]

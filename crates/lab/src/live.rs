@@ -24,6 +24,7 @@ use haul_workload::{RunSpec, Workload, WorkloadError};
 use serde_json::json;
 
 use crate::error::LabError;
+use crate::observed;
 use crate::rig::{Applied, Ending, Rig, Taken};
 use crate::topology::{Target, Topology};
 
@@ -463,7 +464,10 @@ fn taken(spec: &RunSpec, outcomes: &[RunOutcome], idle: &[RunOutcome], stop: &St
         let checked = outcomes.iter().chain(idle).try_for_each(|leg| readings::validity(&leg.spec, leg));
         checked.map_or_else(Ending::Invalid, |()| Ending::Complete)
     };
-    let (readings, doubts) = readings::whole(spec, outcomes, idle.first());
+    let (mut readings, mut doubts) = readings::whole(spec, outcomes, idle.first());
+    let looked = observed::looked(spec, outcomes);
+    readings.extend(looked.readings);
+    doubts.extend(looked.doubts);
     let slices = outcomes.iter().filter(|leg| leg.spec.interval.is_some());
     Taken {
         ending,
@@ -471,6 +475,8 @@ fn taken(spec: &RunSpec, outcomes: &[RunOutcome], idle: &[RunOutcome], stop: &St
         doubts,
         effective: readings::in_force(outcomes),
         intervals: slices.flat_map(intervals).collect(),
+        counts: looked.counts,
+        profiles: looked.profiles,
     }
 }
 
@@ -486,5 +492,7 @@ fn half(spec: &RunSpec, own: &EndReport, text: String) -> Taken {
         doubts: Vec::new(),
         effective: json!(null),
         intervals,
+        counts: Vec::new(),
+        profiles: Vec::new(),
     }
 }

@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use haul_stats::{ByteCount, Cell as Levels, CellValue, Decide, schedule};
-use haul_workload::{RunSpec, Transport, Workload};
+use haul_workload::{Observe, RunSpec, Transport, Workload};
 use rand::TryRng as _;
 use serde_json::{Map, Value as Json, json};
 
@@ -70,6 +70,8 @@ pub struct Slot {
     pub cell: usize,
     /// Index of the arm; `None` where nothing is compared.
     pub arm: Option<usize>,
+    /// Whether it is profiled.
+    pub profiled: bool,
 }
 
 /// What decides how many runs there are and what becomes of them.
@@ -85,12 +87,40 @@ pub struct Rules {
     pub decide: Decide,
     /// Whether a setting may drag others along.
     pub allow_side_effects: bool,
+    /// Whether, and how, runs are profiled.
+    pub profile: Option<Profiling>,
+}
+
+/// How a plan profiles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Profiling {
+    /// Samples a second and CPU.
+    pub hz: u32,
+    /// Which runs.
+    pub of: Profiled,
+}
+
+/// Which runs are profiled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profiled {
+    /// So many more of each cell and arm, after those that are measured: sampling takes time, and what it takes must not
+    /// be in the numbers.
+    More(u32),
+    /// The measured ones themselves.
+    Measured,
 }
 
 impl Default for Rules {
     /// One run of each cell; the seed is for the caller to draw ([`seed`]).
     fn default() -> Self {
-        Self { repeats: 1, null: false, seed: 0, decide: Decide::default(), allow_side_effects: false }
+        Self {
+            repeats: 1,
+            null: false,
+            seed: 0,
+            decide: Decide::default(),
+            allow_side_effects: false,
+            profile: None,
+        }
     }
 }
 
@@ -210,13 +240,34 @@ impl Plan {
                 checked.map_err(|error| LabError::Plan(format!("arm '{}': {error}", arm.name)))?;
             }
         }
-        let total = cells.len().saturating_mul(arms.len().max(1)).saturating_mul(rules.repeats as usize);
+        let more = match rules.profile.map(|profile| profile.of) {
+            Some(Profiled::More(runs)) => runs,
+            Some(Profiled::Measured) | None => 0,
+        };
+        if more > MAX_REPEATS {
+            return Err(LabError::Plan(format!(
+                "{more} profiled runs of one cell: {MAX_REPEATS} is the most"
+            )));
+        }
+        let repeats = rules.repeats as usize + more as usize;
+        let total = cells.len().saturating_mul(arms.len().max(1)).saturating_mul(repeats);
         if total > MAX_RUNS {
             return Err(LabError::Plan(format!(
                 "there are {total} runs, and {MAX_RUNS} is the most: take fewer cells, arms or pairs"
             )));
         }
-        let order = order(cells.len(), arms.len(), &rules);
+        let mut order = order(cells.len(), arms.len(), rules.repeats, rules.seed);
+        match rules.profile.map(|profile| profile.of) {
+            Some(Profiled::Measured) => {
+                order.iter_mut().flatten().for_each(|slot| slot.profiled = true);
+            }
+            Some(Profiled::More(runs)) => {
+                let mut more = self::order(cells.len(), arms.len(), runs, rules.seed.rotate_left(32));
+                more.iter_mut().flatten().for_each(|slot| slot.profiled = true);
+                order.append(&mut more);
+            }
+            None => {}
+        }
         let requested = requested(spec, axes, &arms, &rules);
         Ok(Self { cells, arms, rules, order, requested })
     }
@@ -276,7 +327,16 @@ impl Plan {
     /// None for a slot of this plan: the options were tried as it was built.
     pub fn specify(&self, slot: Slot) -> Result<RunSpec, LabError> {
         let spec = &self.cells[slot.cell].spec;
-        slot.arm.map_or_else(|| Ok(spec.clone()), |arm| self.arms[arm].specify(spec))
+        let mut spec = slot.arm.map_or_else(|| Ok(spec.clone()), |arm| self.arms[arm].specify(spec))?;
+        let hz = self.rules.profile.filter(|_| slot.profiled).map(|profile| profile.hz);
+        spec.observe = Observe { profile_hz: hz, ..spec.observe };
+        Ok(spec)
+    }
+
+    /// Whether it is the measured runs that are profiled.
+    #[must_use]
+    pub fn profiles_together(&self) -> bool {
+        self.rules.profile.is_some_and(|profile| profile.of == Profiled::Measured)
     }
 
     /// Looks at the files that runs are to send, before anything is made for them.
@@ -288,7 +348,7 @@ impl Plan {
             if self.arms.is_empty() { vec![None] } else { (0..self.arms.len()).map(Some).collect() };
         for cell in 0..self.cells.len() {
             for &arm in &arms {
-                let checked = self.specify(Slot { block: 0, cell, arm })?.check_file();
+                let checked = self.specify(Slot { block: 0, cell, arm, profiled: false })?.check_file();
                 checked.map_err(|error| match arm {
                     Some(arm) => LabError::Plan(format!("arm '{}': {error}", self.arms[arm].name)),
                     None => LabError::Plan(error.to_string()),
@@ -377,31 +437,27 @@ fn factor(spec: &RunSpec, option: &str) -> String {
     }
 }
 
-fn order(cells: usize, arms: usize, rules: &Rules) -> Vec<Vec<Slot>> {
-    let blocks = rules.repeats as usize;
+fn order(cells: usize, arms: usize, blocks: u32, seed: u64) -> Vec<Vec<Slot>> {
+    let blocks = blocks as usize;
     // The cells of a block are shuffled as the arms are: by a schedule of their own. A sweep made once keeps the order
     // given, since there is nothing to average over and people watch it grow.
     let shuffled: Vec<Vec<usize>> = if blocks == 1 && arms == 0 {
         vec![(0..cells).collect()]
     } else {
-        schedule::blocks(cells, blocks, rules.seed)
+        schedule::blocks(cells, blocks, seed)
     };
     let by_cell: Vec<Vec<Vec<usize>>> = (0..cells)
         .map(|cell| match arms {
             0 => Vec::new(),
             // A constant of splitmix64 keeps the cells' schedules apart without a second seed in the record.
-            _ => schedule::blocks(
-                arms,
-                blocks,
-                rules.seed ^ (cell as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15),
-            ),
+            _ => schedule::blocks(arms, blocks, seed ^ (cell as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)),
         })
         .collect();
     let mut order = Vec::with_capacity(blocks * cells);
     for (block, row) in shuffled.iter().enumerate() {
         let number = u32::try_from(block).unwrap_or(u32::MAX);
         for &cell in row {
-            let slot = |arm| Slot { block: number, cell, arm };
+            let slot = |arm| Slot { block: number, cell, arm, profiled: false };
             order.push(match by_cell[cell].get(block) {
                 None => vec![slot(None)],
                 Some(arms) => arms.iter().map(|&arm| slot(Some(arm))).collect(),
@@ -494,6 +550,19 @@ fn requested(spec: &RunSpec, axes: &[Axis], arms: &[Arm], rules: &Rules) -> Json
         put("max_failed", json!(rules.decide.max_failed));
     }
     put("seed", json!(rules.seed));
+    if !spec.observe.events.is_empty() {
+        put("counters", json!(spec.observe.events));
+    }
+    if let Some(Profiling { hz, of }) = rules.profile {
+        put("profile_hz", json!(hz));
+        put(
+            "profiled_runs",
+            match of {
+                Profiled::More(runs) => json!(runs),
+                Profiled::Measured => json!("measured"),
+            },
+        );
+    }
     Json::Object(map)
 }
 
@@ -575,7 +644,7 @@ mod tests {
     fn an_arms_own_option_is_no_level_of_the_cell() {
         let plan = compare(&["a:", "b:opt.message=4K"], false).unwrap();
         assert_eq!(plan.cells()[0].levels, BTreeMap::from([("flows".to_owned(), CellValue::Int(1))]));
-        let slot = Slot { block: 0, cell: 0, arm: Some(1) };
+        let slot = Slot { block: 0, cell: 0, arm: Some(1), profiled: false };
         assert_eq!(plan.specify(slot).unwrap().message.0, 4096);
     }
 

@@ -54,6 +54,8 @@ impl Start {
             runs: measured.runs,
             cells: Vec::new(),
             comparisons: measured.comparisons,
+            costs: measured.costs,
+            cost_changes: measured.cost_changes,
             warnings: measured.warnings,
         };
         if matches!(kind, Kind::Read | Kind::Copy) {
@@ -73,6 +75,8 @@ impl Start {
             environment,
             runs: Vec::new(),
             comparisons: Vec::new(),
+            costs: Vec::new(),
+            cost_changes: Vec::new(),
             warnings: Vec::new(),
         };
         self.document(Kind::Env, command, measured)
@@ -89,6 +93,8 @@ impl Start {
             environment: Environment::default(),
             runs: Vec::new(),
             comparisons: Vec::new(),
+            costs: Vec::new(),
+            cost_changes: Vec::new(),
             warnings: Vec::new(),
         };
         self.document(kind, command, measured)

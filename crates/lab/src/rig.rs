@@ -6,6 +6,7 @@
 
 use haul_host::settings::Setting;
 use haul_host::signal::Stop;
+use haul_results::profile::{Count, Profile};
 use haul_results::record::{Environment, Interval};
 use haul_stats::{Doubt, MonoNanos, Reading};
 use haul_workload::RunSpec;
@@ -46,6 +47,10 @@ pub struct Taken {
     pub effective: Json,
     /// Slices of the window, where asked for.
     pub intervals: Vec<Interval>,
+    /// Events counted in the window, where asked for.
+    pub counts: Vec<Count>,
+    /// Profiles of the window, where asked for.
+    pub profiles: Vec<Profile>,
 }
 
 /// Two ends to measure between.

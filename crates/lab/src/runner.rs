@@ -20,12 +20,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use haul_host::signal::Stop;
+use haul_results::profile::{CostChanges, Costs};
 use haul_results::record::{Environment, Fact, Facts, Failure, Interval, Options, Run, Status};
 use haul_stats::{Cell, Comparison, Doubt, DoubtId, MonoNanos};
 use serde_json::{Map, Value as Json};
 
 use crate::error::LabError;
 use crate::plan::{Plan, Slot};
+use crate::profiles;
 use crate::rig::{Applied, Ending, Restoring, Rig};
 use crate::verdicts;
 
@@ -118,6 +120,10 @@ pub struct Measured {
     pub runs: Vec<Run>,
     /// The comparisons.
     pub comparisons: Vec<Comparison>,
+    /// What each symbol costs, where runs were profiled.
+    pub costs: Vec<Costs>,
+    /// How the arms differ in it.
+    pub cost_changes: Vec<CostChanges>,
     /// Doubts about the whole.
     pub warnings: Vec<Doubt>,
 }
@@ -154,6 +160,8 @@ pub fn run(plan: &Plan, rig: &mut dyn Rig, stop: &Stop, observer: &mut dyn Obser
         options: Options { requested: plan.requested().clone(), effective: effective(plan, &runs) },
         environment: references.into_iter().next().unwrap_or_default(),
         comparisons,
+        costs: profiles::costs(plan, &runs),
+        cost_changes: profiles::changes(plan, &runs),
         warnings: doubts,
         runs,
     }
@@ -289,7 +297,7 @@ impl<'a> Experiment<'a> {
         }
         for (index, arm) in arms.iter().enumerate().filter(|(index, _)| !self.plan.is_null(*index)) {
             for (earlier, other) in arms[..index].iter().enumerate() {
-                let slot = |arm| Slot { block: 0, cell: 0, arm: Some(arm) };
+                let slot = |arm| Slot { block: 0, cell: 0, arm: Some(arm), profiled: false };
                 let same_load = self.plan.specify(slot(index))? == self.plan.specify(slot(earlier))?;
                 if same_load && moved(&self.references[earlier], &self.references[index]).is_empty() {
                     return Err(LabError::ArmsAlike { first: other.name.clone(), second: arm.name.clone() });
@@ -323,12 +331,15 @@ impl<'a> Experiment<'a> {
             arm: arm.map(|arm| arm.name.clone()),
             block: arm.map(|_| slot.block),
             cell: cell.levels.clone(),
+            profiled: slot.profiled && !plan.profiles_together(),
             status: Status::Complete,
             failure: None,
             at_s: began.since(self.started).as_secs_f64(),
             effective: Json::Null,
             readings: Vec::new(),
             intervals: Vec::new(),
+            counts: Vec::new(),
+            profiles: Vec::new(),
             warnings: Vec::new(),
         };
         let mut before = None;
@@ -342,6 +353,8 @@ impl<'a> Experiment<'a> {
                 rig.run(&spec, self.stop, &mut |interval| observer.event(&Event::Interval(interval)))?;
             run.readings = taken.readings;
             run.intervals = taken.intervals;
+            run.counts = taken.counts;
+            run.profiles = taken.profiles;
             run.effective = taken.effective;
             run.warnings = taken.doubts;
             match taken.ending {

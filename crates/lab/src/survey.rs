@@ -193,6 +193,8 @@ pub fn run(
         environment: course.environment,
         runs,
         comparisons: Vec::new(),
+        costs: Vec::new(),
+        cost_changes: Vec::new(),
         warnings: doubts,
     }
 }
@@ -579,6 +581,7 @@ impl Course<'_> {
             arm: None,
             block: round,
             cell: subject.cells()[cell].clone(),
+            profiled: false,
             status: Status::Complete,
             failure: None,
             at_s: bench.now().since(self.started).as_secs_f64(),
@@ -586,6 +589,8 @@ impl Course<'_> {
             effective: Json::Null,
             readings: Vec::new(),
             intervals: Vec::new(),
+            counts: Vec::new(),
+            profiles: Vec::new(),
             warnings: Vec::new(),
         }
     }

@@ -392,12 +392,15 @@ mod tests {
                 ("src_offset_bytes".to_owned(), CellValue::Int(src as u64)),
                 ("dst_offset_bytes".to_owned(), CellValue::Int(dst as u64)),
             ]),
+            profiled: false,
             status: Status::Complete,
             failure: None,
             at_s: 0.0,
             effective: Json::Null,
             readings: vec![Reading::real(Metric::CopyRate, Scope::Run, rate, "test")],
             intervals: Vec::new(),
+            counts: Vec::new(),
+            profiles: Vec::new(),
             warnings: Vec::new(),
         }
     }

@@ -59,7 +59,8 @@ const HEADLINES: &[(Metric, Scope)] = &[
 /// The runs by cell and arm, in order of time. They were made in the plan's order, from its start.
 pub(crate) fn grouped<'a>(plan: &Plan, runs: &'a [Run]) -> BTreeMap<(usize, Option<usize>), Vec<&'a Run>> {
     let mut groups: BTreeMap<_, Vec<&Run>> = BTreeMap::new();
-    for (slot, run) in plan.order().iter().flatten().zip(runs) {
+    let made = plan.order().iter().flatten().zip(runs);
+    for (slot, run) in made.filter(|(_, run)| !run.profiled) {
         groups.entry((slot.cell, slot.arm)).or_default().push(run);
     }
     groups
@@ -78,7 +79,7 @@ pub(crate) fn comparisons(plan: &Plan, runs: &[Run]) -> Vec<Comparison> {
         let mut places = Vec::new();
         let mut family = Vec::new();
         for (position, &(metric, scope)) in COMPARED.iter().enumerate() {
-            if !runs.iter().any(|run| run.status == Status::Complete && value(run, metric, scope).is_some()) {
+            if !runs.iter().any(|run| run.counts() && value(run, metric, scope).is_some()) {
                 continue;
             }
             let arms = plan.arms().iter().enumerate().skip(1);

@@ -48,6 +48,9 @@ pub enum ResultsError {
     /// The other end of the output did not take it.
     #[error("the result could not be written to standard output: {0}")]
     Write(#[source] io::Error),
+    /// There is no flame graph.
+    #[error("the flame graph cannot be drawn: {0}")]
+    Picture(String),
     /// Nothing of that name is measured.
     #[error("'{name}' is neither a metric nor a doubt{hint}; 'haul explain' lists them")]
     UnknownName {

@@ -7,7 +7,9 @@
 
 mod error;
 pub mod figures;
+pub mod flame;
 pub mod json;
+pub mod profile;
 pub mod record;
 pub mod text;
 

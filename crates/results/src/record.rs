@@ -10,6 +10,8 @@ use haul_stats::{Comparison, Doubt, Metric, Reading, Scope};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value as Json;
 
+use crate::profile::{CostChanges, Costs, Count, Profile};
+
 /// The schema this build writes.
 pub const SCHEMA: u32 = 1;
 
@@ -144,6 +146,9 @@ pub struct Run {
     pub block: Option<u32>,
     /// The cell of a sweep.
     pub cell: Cell,
+    /// Whether it was made for its profile alone: sampling costs time, so its numbers are in no statistics.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub profiled: bool,
     /// How it ended.
     pub status: Status,
     /// Why it failed or is void.
@@ -157,8 +162,22 @@ pub struct Run {
     pub readings: Vec<Reading>,
     /// Slices of the window, where asked for.
     pub intervals: Vec<Interval>,
+    /// Events that were counted in the window, where asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub counts: Vec<Count>,
+    /// What the CPUs were seen doing, by host, where asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub profiles: Vec<Profile>,
     /// Doubts about this run.
     pub warnings: Vec<Doubt>,
+}
+
+impl Run {
+    /// Whether its readings are a sample of the cell: it is complete, and was not slowed down to be profiled.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        self.status == Status::Complete && !self.profiled
+    }
 }
 
 /// What the samples of a cell of a survey come to, by one metric; made by [`crate::figures::cells`].
@@ -225,6 +244,12 @@ pub struct Document {
     pub cells: Vec<CellFigure>,
     /// The comparisons, in an `ab`.
     pub comparisons: Vec<Comparison>,
+    /// What each symbol costs, where runs were profiled.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub costs: Vec<Costs>,
+    /// How the arms differ in it.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub cost_changes: Vec<CostChanges>,
     /// Doubts about the whole.
     pub warnings: Vec<Doubt>,
 }

@@ -107,6 +107,8 @@ doubts! {
     DrainTimedOut = "drain_timed_out", "the path still held data at the end: totals of the two ends differ, the window does not";
     /// The hypervisor took CPU time.
     Steal = "steal", "another guest took CPU time in the window: repeat when the machine is quiet";
+    /// A profile that was asked for could not be taken.
+    NotProfiled = "not_profiled", "the reason names what forbids or prevents it; haul changes none of that: the runs' other numbers stand";
     /// The comparison was cut short.
     Interrupted = "interrupted", "numbers cover what had run until then";
     /// The two clocks could not be related closely enough.

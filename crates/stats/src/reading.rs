@@ -272,10 +272,31 @@ metrics! {
          kernel adds for io_uring. Without irq time accounting it includes interrupts that hit the thread.";
     /// CPU cycles for each byte copied.
     CyclesPerByte = "cycles_per_byte", "cycles/B", Lower,
-        "CPU cycles of the measuring thread for each byte copied, from the CPU's own counter: independent of the clock rate.";
+        "CPU cycles for each byte copied, or received: of the measuring thread in a survey, else of all CPUs of the host (on a \
+         shared host of the threads of an end). From the CPU's own counter: independent of the clock rate.";
     /// Instructions for each byte copied.
     InstructionsPerByte = "instructions_per_byte", "instructions/B", Neither,
-        "Instructions the measuring thread completed for each byte copied, from the CPU's own counter.";
+        "Instructions completed for each byte copied, or received, from the CPU's own counter; whose they are is as with \
+         cycles_per_byte.";
+    /// CPU cycles for each transaction.
+    CyclesPerTransaction = "cycles_per_transaction", "cycles/transaction", Lower,
+        "CPU cycles for each transaction completed in the window; whose they are is as with cycles_per_byte.";
+    /// Instructions for each transaction.
+    InstructionsPerTransaction = "instructions_per_transaction", "instructions/transaction", Neither,
+        "Instructions for each transaction completed in the window; whose they are is as with cycles_per_byte.";
+    /// Instructions for each cycle.
+    InstructionsPerCycle = "instructions_per_cycle", "instructions/cycle", Neither,
+        "Instructions completed for each cycle, of events that were on the counters together. A stalled path has few; a path \
+         with fewer of both is still the cheaper one.";
+    /// Context switches.
+    ContextSwitches = "context_switches", "switches", Lower,
+        "Context switches in the window, of all CPUs of the host, or of an end's threads on a shared host.";
+    /// Moves from CPU to CPU.
+    CpuMigrations = "cpu_migrations", "migrations", Lower,
+        "How often the scheduler moved a thread to another CPU in the window; whose is as with context_switches.";
+    /// Page faults.
+    PageFaults = "page_faults", "faults", Lower,
+        "Page faults in the window, those served from memory included; whose is as with context_switches.";
     /// Rate as a share of what the machine can do.
     CeilingShare = "ceiling_share", "%", Neither,
         "copy_rate as a share of the ceiling: the median rate of the fastest copy in the same place (cache level or DRAM) by as \

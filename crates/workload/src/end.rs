@@ -22,6 +22,7 @@ use haul_stats::MonoNanos;
 use crate::engine::{Crew, Engine, Manner};
 use crate::error::Result;
 use crate::legs::Flows;
+use crate::observe::Watch;
 use crate::pace::Bucket;
 use crate::recorder::{Beside, Recorder};
 use crate::report::{Detail, EndReport, FlowReport, HostId, IntervalReport, Role, ThreadReport};
@@ -126,6 +127,8 @@ pub(crate) struct End {
     drained: bool,
     interrupted: bool,
     ceiling: Option<f64>,
+    /// What is looked at beside the workers, where anything is.
+    watch: Option<Watch>,
 }
 
 impl End {
@@ -140,6 +143,7 @@ impl End {
             (Workload::Crr, _) => connect::workers(end, flows)?,
         };
         let flows = engine.sockets().len();
+        let watch = Watch::prepare(spec, client, engine.workers().map(|worker| worker.tid));
         Ok(Self {
             host,
             requested: spec.sockets(client),
@@ -166,6 +170,7 @@ impl End {
             drained: false,
             interrupted: false,
             ceiling,
+            watch,
         })
     }
 
@@ -181,6 +186,7 @@ impl End {
             // The window opens with the first byte, which none of our threads may be awake in time to see.
             self.ledger.open();
             self.opening = Some(self.edge(self.retransmits()));
+            self.watch.iter_mut().for_each(Watch::open);
             self.recorder = Some(Recorder::from_the_start(at, self.window, self.interval, flows));
         } else {
             let recorder = Recorder::new(at, self.warmup, self.window, self.interval, flows, self.datagram);
@@ -257,10 +263,12 @@ impl End {
             if seen.opened {
                 self.ledger.open();
                 self.opening = Some(self.edge(again.clone().unwrap_or_else(|| self.retransmits())));
+                self.watch.iter_mut().for_each(Watch::open);
             }
             if seen.closed {
                 self.ledger.close();
                 self.closing = Some(self.edge(again.unwrap_or_else(|| self.retransmits())));
+                self.watch.iter_mut().for_each(Watch::close);
                 self.note_sockets();
                 self.stop_at = Some(now.after(if cut { Duration::ZERO } else { overrun(self.window) }));
                 self.drain_until = Some(now.after(DRAIN_LIMIT));
@@ -374,6 +382,7 @@ impl End {
             _ => (None, Some("the window never opened".to_owned())),
         };
         let (threads, detail) = (self.threads(), self.ledger.detail());
+        let observed = self.watch.take().map(Watch::report).map(Box::new);
         EndReport {
             host: self.host.clone(),
             role: self.role,
@@ -389,6 +398,7 @@ impl End {
             shared_server: false,
             detail,
             ceiling: self.ceiling,
+            observed,
         }
     }
 
@@ -411,9 +421,10 @@ impl End {
                     .and_then(|then| at(&self.closing, index).map(|now: ThreadTime| now.since(then)));
                 let affinity = worker.affinity.as_ref().ok().cloned();
                 let node = affinity.as_ref().and_then(node_of);
+                let tid = Some(worker.tid);
                 match used {
-                    Ok(cpu) => ThreadReport { cpu: Some(cpu), reason: None, affinity, node },
-                    Err(reason) => ThreadReport { cpu: None, reason: Some(reason), affinity, node },
+                    Ok(cpu) => ThreadReport { tid, cpu: Some(cpu), reason: None, affinity, node },
+                    Err(reason) => ThreadReport { tid, cpu: None, reason: Some(reason), affinity, node },
                 }
             })
             .collect()

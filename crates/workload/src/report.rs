@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use haul_host::probe::cpu::CpuUse;
 use haul_host::socket::{SocketFacts, TcpFacts};
-use haul_host::thread::{CpuList, ThreadTime};
+use haul_host::thread::{CpuList, ThreadTime, Tid};
 use haul_stats::MonoNanos;
 use serde::{Deserialize, Serialize};
 
 pub use crate::datagram::DatagramReport;
 pub use crate::exchange::ExchangeReport;
+use crate::observe::Observed;
 use crate::spec::{RunSpec, Workload};
 
 /// Which kernel an end runs on: two ends with the same boot id share CPUs.
@@ -64,6 +65,9 @@ pub struct FlowReport {
 /// A worker thread's cost in the window.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadReport {
+    /// The kernel's number of it.
+    #[serde(default)]
+    pub tid: Option<Tid>,
     /// CPU time in the window; `None` with the reason beside it where it could not be read.
     pub cpu: Option<ThreadTime>,
     /// Why there is none.
@@ -199,6 +203,9 @@ pub struct EndReport {
     pub detail: Detail,
     /// Rate of the send loop into a null sink, in bytes per second, at the sending end.
     pub ceiling: Option<f64>,
+    /// What was looked at beside the workers, where anything was.
+    #[serde(default)]
+    pub observed: Option<Box<Observed>>,
 }
 
 impl EndReport {
@@ -267,6 +274,7 @@ impl EndReport {
             Detail::Datagrams(datagrams) => datagrams.check()?,
             Detail::Exchange(exchange) => exchange.check()?,
         }
+        self.observed.as_ref().map_or(Ok(()), |observed| observed.check())?;
         holds(self.ceiling.is_none_or(f64::is_finite), "its ceiling is no number")
     }
 
@@ -419,6 +427,7 @@ mod tests {
                 threads: threads
                     .into_iter()
                     .map(|total| ThreadReport {
+                        tid: None,
                         cpu: Some(ThreadTime { total, user: total, system: total }),
                         reason: None,
                         affinity: None,
@@ -430,6 +439,7 @@ mod tests {
                 shared_server: false,
                 detail: Detail::Plain,
                 ceiling,
+                observed: None,
             }
         }
     }
@@ -531,6 +541,7 @@ mod tests {
             shared_server: false,
             detail: Detail::Plain,
             ceiling: None,
+            observed: None,
         };
         let spec = RunSpec::default();
         assert_eq!(good.check(&spec, Role::Receiver), Ok(()));

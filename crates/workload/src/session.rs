@@ -24,7 +24,7 @@ use crate::error::{Result, WorkloadError};
 use crate::legs::{Flows, Legs, numbering};
 use crate::protocol::{Interval, Prepare, Prepared, Reports, Welcome};
 use crate::report::{ClockOffset, HostId, IntervalReport, Role, RunOutcome};
-use crate::spec::{Pin, Placement, RunSpec, Transport, Workload};
+use crate::spec::{Hosts, Pin, Placement, RunSpec, Transport, Workload};
 use crate::{connect, datagram};
 
 /// How long a connection may take to be made, control and data alike: three retransmissions of a lost SYN.
@@ -248,6 +248,9 @@ impl Session {
         // On one kernel a flow's two threads pair up by themselves once both ends have a thread on each CPU: flows are
         // dealt out alike. Between hosts each end goes by where packets arrive.
         let shared = self.own.boot_id.is_some() && self.own.boot_id == self.host.boot_id;
+        if shared {
+            spec.observe.hosts = Hosts::Client;
+        }
         if spec.placement == Placement::Pair && shared {
             let cpus = thread::affinity_of_current()?;
             spec.threads = u32::try_from(cpus.cpus().len()).ok();

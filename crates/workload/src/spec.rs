@@ -65,6 +65,16 @@ const LEAST_MESSAGES: u32 = 10;
 /// The longest warm-up plus window a server agrees to, so that no client can hold it for ever.
 pub const MAX_LIFETIME: Duration = Duration::from_hours(24);
 
+/// The most events of a run, and the most bytes of the name of one: a kernel has some thousand, and a CPU counts a few at a
+/// time.
+pub const MAX_EVENTS: usize = 64;
+
+/// The most bytes of an event's name.
+pub const MAX_EVENT_NAME: usize = 128;
+
+/// The samples a second and CPU that may be asked for: beyond, the sampling is what is measured.
+pub const PROFILE_HZ: std::ops::RangeInclusive<u32> = 1..=20_000;
+
 /// How long a data connection may go without an acknowledgement before its kernel gives it up: longer than the control
 /// connection's own silence, which names the fault better.
 const DATA_TIMEOUT: Duration = Duration::from_secs(15);
@@ -134,6 +144,47 @@ pub enum Placement {
 pub struct Probe {
     /// Transactions per second.
     pub rate: PerSecond,
+}
+
+/// What is looked at beside the workload, at each end.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Observe {
+    /// Events to count, in groups: those of one group are on the counters together. Each is a name that
+    /// [`Event::parse`](haul_host::probe::counters::Event::parse) knows, at the end that counts.
+    pub events: Vec<Vec<String>>,
+    /// Samples a second and CPU, where the CPUs are sampled.
+    pub profile_hz: Option<u32>,
+    /// Whose whole host is looked at, beside the threads of either end.
+    pub hosts: Hosts,
+    /// Why this end takes no profile, whatever it was asked for: its own word, which is not sent.
+    #[serde(skip)]
+    pub refused: Option<String>,
+}
+
+/// Whose host is looked at as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Hosts {
+    /// Each end looks at its own.
+    #[default]
+    Both,
+    /// Both ends run on one kernel, which the client looks at.
+    Client,
+    /// Another leg of the run does that.
+    Neither,
+}
+
+impl Hosts {
+    /// Whether an end looks at its host.
+    #[must_use]
+    pub fn includes(self, client: bool) -> bool {
+        match self {
+            Self::Both => true,
+            Self::Client => client,
+            Self::Neither => false,
+        }
+    }
 }
 
 /// Where the bytes of a message come from.
@@ -250,6 +301,8 @@ pub struct RunSpec {
     pub interval: Option<Duration>,
     /// Placement of the worker threads.
     pub pin: Pin,
+    /// What is looked at beside the workload.
+    pub observe: Observe,
 }
 
 /// A path as the other end may read of it, who never opens it: names need not be text, and JSON has no other.
@@ -302,6 +355,7 @@ impl Default for RunSpec {
             window: Duration::from_secs(10),
             interval: None,
             pin: Pin::default(),
+            observe: Observe::default(),
         }
     }
 }
@@ -353,6 +407,11 @@ impl RunSpec {
         };
         if let Some(probe) = self.probe {
             legs.push(self.probing(probe));
+        }
+        // They run at the same time on the same hosts: one look is enough.
+        for leg in legs.iter_mut().skip(1) {
+            leg.observe =
+                Observe { profile_hz: None, hosts: Hosts::Neither, ..std::mem::take(&mut leg.observe) };
         }
         legs
     }

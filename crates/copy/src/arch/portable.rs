@@ -80,12 +80,18 @@ pub(crate) struct Plain;
 
 // SAFETY: each method does what its name says, by one volatile access or by one for each byte.
 unsafe impl Access for Plain {
+    /// # Safety
+    ///
+    /// `from` is in the source of a copy ([`Access::load_byte`]).
     #[inline(always)]
     unsafe fn load_byte(from: *const u8) -> Option<u8> {
         // SAFETY: the caller says that it is in the source.
         Some(unsafe { from.read_volatile() })
     }
 
+    /// # Safety
+    ///
+    /// `to` is in the destination of a copy ([`Access::store_byte`]).
     #[inline(always)]
     unsafe fn store_byte(to: *mut u8, byte: u8) -> Option<()> {
         // SAFETY: the caller says that it is in the destination.
@@ -93,12 +99,18 @@ unsafe impl Access for Plain {
         Some(())
     }
 
+    /// # Safety
+    ///
+    /// `from` is aligned, and all of it in the source of a copy ([`Access::load_word`]).
     #[inline(always)]
     unsafe fn load_word(from: *const usize) -> Option<usize> {
         // SAFETY: the caller says that it is aligned and in the source.
         Some(unsafe { from.read_volatile() })
     }
 
+    /// # Safety
+    ///
+    /// `to` is aligned, and all of it in the destination of a copy ([`Access::store_word`]).
     #[inline(always)]
     unsafe fn store_word(to: *mut usize, word: usize) -> Option<()> {
         // SAFETY: the caller says that it is aligned and in the destination.
@@ -106,6 +118,9 @@ unsafe impl Access for Plain {
         Some(())
     }
 
+    /// # Safety
+    ///
+    /// `from` is aligned, and its bytes `first..last` are in the source of a copy ([`Access::load_edge`]).
     #[inline(always)]
     unsafe fn load_edge(from: *const usize, first: usize, last: usize) -> Option<usize> {
         let mut word = [0; WORD];

@@ -226,6 +226,10 @@ macro_rules! sum_tail {
 
 /// Bytes until one faults, and the end of every copy. Not a function: `x0` destination, `x1` source, `x6` its
 /// end, `x4` the sum, `x5` where the destination began.
+///
+/// # Safety
+///
+/// Nobody calls it: routines of this module jump here, with the registers that the head of it names.
 #[unsafe(naked)]
 unsafe extern "C" fn copy_bytes() -> Raw {
     naked_asm!(
@@ -255,6 +259,10 @@ unsafe extern "C" fn copy_bytes() -> Raw {
 
 /// Bytes until one faults, and the end of every sum. Not a function: `x0` source, `x6` its end, `x4` the sum,
 /// `x5` where the source began.
+///
+/// # Safety
+///
+/// Nobody calls it: routines of this module jump here, with the registers that the head of it names.
 #[unsafe(naked)]
 unsafe extern "C" fn sum_bytes() -> Raw {
     naked_asm!(
@@ -279,6 +287,9 @@ unsafe extern "C" fn sum_bytes() -> Raw {
     )
 }
 
+/// # Safety
+///
+/// As [`crate::checksum::SumRoutine::try_copy`].
 #[unsafe(naked)]
 unsafe extern "C" fn adcs_copy(dst: *mut u8, src: *const u8, len: usize) -> Raw {
     naked_asm!(
@@ -341,6 +352,9 @@ unsafe extern "C" fn adcs_copy(dst: *mut u8, src: *const u8, len: usize) -> Raw 
     )
 }
 
+/// # Safety
+///
+/// As [`crate::checksum::SumRoutine::try_sum`].
 #[unsafe(naked)]
 unsafe extern "C" fn adcs_sum(src: *const u8, len: usize) -> Raw {
     naked_asm!(
@@ -385,6 +399,9 @@ unsafe extern "C" fn adcs_sum(src: *const u8, len: usize) -> Raw {
     )
 }
 
+/// # Safety
+///
+/// As [`crate::checksum::SumRoutine::try_copy`], on a CPU with NEON, for which it was compiled.
 #[cfg(target_feature = "neon")]
 #[unsafe(naked)]
 unsafe extern "C" fn neon_copy(dst: *mut u8, src: *const u8, len: usize) -> Raw {
@@ -477,6 +494,9 @@ unsafe extern "C" fn neon_copy(dst: *mut u8, src: *const u8, len: usize) -> Raw 
     )
 }
 
+/// # Safety
+///
+/// As [`crate::checksum::SumRoutine::try_sum`], on a CPU with NEON, for which it was compiled.
 #[cfg(target_feature = "neon")]
 #[unsafe(naked)]
 unsafe extern "C" fn neon_sum(src: *const u8, len: usize) -> Raw {

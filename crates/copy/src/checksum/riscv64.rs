@@ -81,6 +81,10 @@ macro_rules! finish {
 
 /// `a0` the next aligned word, `a1` what was asked for, `t6` the end, `t4` the sum, `t0` where the source
 /// began.
+///
+/// # Safety
+///
+/// As [`crate::checksum::SumRoutine::try_sum`].
 #[unsafe(naked)]
 unsafe extern "C" fn sum(src: *const u8, len: usize) -> Raw {
     naked_asm!(
@@ -155,6 +159,10 @@ unsafe extern "C" fn sum(src: *const u8, len: usize) -> Raw {
 }
 
 /// `a0` destination, `a1` source, `t6` its end, `t4` the sum, `t0` where the destination began.
+///
+/// # Safety
+///
+/// As [`crate::checksum::SumRoutine::try_copy`].
 #[unsafe(naked)]
 unsafe extern "C" fn copy(dst: *mut u8, src: *const u8, len: usize) -> Raw {
     naked_asm!(

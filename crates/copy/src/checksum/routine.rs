@@ -3,10 +3,8 @@
 //! What an instruction set's module (`machine`) has: `ROUTINES: &[Entry]`, and `auto_sum(len)`, `auto_copy(len)`, which name
 //! one of those that may run.
 
-use core::fmt;
-
 use super::{Sum, machine, portable};
-use crate::routine::Isa;
+use crate::routine::{Isa, described};
 
 /// What a routine hands back, in two registers (`rax:rdx`, `x0:x1`, `a0:a1`).
 #[repr(C)]
@@ -33,8 +31,9 @@ pub(crate) type SumRun = unsafe extern "C" fn(*const u8, usize) -> Raw;
 pub(crate) type CopyRun = unsafe extern "C" fn(*mut u8, *const u8, usize) -> Raw;
 
 /// The most bytes of one call, so that no lane of an accumulator overflows; longer ones are cut. Even, so that every piece
-/// starts at an even offset. 1 GiB is 2^26 additions to each of the narrowest lanes (16-byte vectors, one accumulator).
-pub(crate) const PIECE: usize = 1 << 30;
+/// starts at an even offset. The narrowest are the 32-bit lanes of sums of bytes (AVX-512 VNNI), which are added up as they are:
+/// the 2^24 even bytes of 32 MiB, and one more where a destination begins at an odd address, are at most 255 × (2^24 + 1) < 2^32.
+pub(crate) const PIECE: usize = 32 << 20;
 
 /// A line of the table that an instruction set's module keeps.
 pub(crate) struct Entry {
@@ -47,6 +46,9 @@ pub(crate) struct Entry {
     pub(crate) sum: SumRun,
     pub(crate) copy: CopyRun,
 }
+
+described!(KnownSum, "SumRoutine::by_name");
+described!(SumRoutine, "SumRoutine::by_name");
 
 /// A way of summing, alone and while copying, that may run on this CPU: holding one is the proof.
 #[derive(Clone, Copy)]
@@ -62,30 +64,6 @@ pub fn known() -> impl Iterator<Item = KnownSum> {
 }
 
 impl KnownSum {
-    /// What [`SumRoutine::by_name`] takes.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        self.0.name
-    }
-
-    /// The instruction set.
-    #[must_use]
-    pub fn isa(self) -> Isa {
-        self.0.isa
-    }
-
-    /// What it does and when it is good, in a line.
-    #[must_use]
-    pub fn summary(self) -> &'static str {
-        self.0.summary
-    }
-
-    /// The CPU features it needs beyond the instruction set's base, apart by blanks; empty for none.
-    #[must_use]
-    pub fn needs(self) -> &'static str {
-        self.0.needs
-    }
-
     /// The proof that it may run here, if this CPU (and the kernel, which keeps the registers) has what it needs.
     #[must_use]
     pub fn routine(self) -> Option<SumRoutine> {
@@ -100,12 +78,6 @@ impl KnownSum {
     #[must_use]
     pub unsafe fn routine_unchecked(self) -> SumRoutine {
         SumRoutine(self.0)
-    }
-}
-
-impl fmt::Debug for KnownSum {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "KnownSum({})", self.name())
     }
 }
 
@@ -143,30 +115,6 @@ impl SumRoutine {
     #[must_use]
     pub fn auto_copy(len: usize) -> Self {
         Self(machine::auto_copy(len))
-    }
-
-    /// What [`SumRoutine::by_name`] takes.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        self.0.name
-    }
-
-    /// The instruction set.
-    #[must_use]
-    pub fn isa(self) -> Isa {
-        self.0.isa
-    }
-
-    /// What it does and when it is good, in a line.
-    #[must_use]
-    pub fn summary(self) -> &'static str {
-        self.0.summary
-    }
-
-    /// The CPU features it needs beyond the instruction set's base, apart by blanks; empty for none.
-    #[must_use]
-    pub fn needs(self) -> &'static str {
-        self.0.needs
     }
 
     /// Where its copy begins: for disassemblers, and to tell what a sample of the program counter belongs to.
@@ -258,18 +206,4 @@ fn in_pieces(len: usize, run: impl Fn(usize, usize) -> Raw) -> Summed {
         }
     }
     Summed { sum, left: len - at }
-}
-
-impl PartialEq for SumRoutine {
-    fn eq(&self, other: &Self) -> bool {
-        self.name() == other.name()
-    }
-}
-
-impl Eq for SumRoutine {}
-
-impl fmt::Debug for SumRoutine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SumRoutine({})", self.name())
-    }
 }

@@ -283,7 +283,7 @@ fn nothing_is_copied_from_nowhere() {
 /// Longer than one call of a routine may be: cut into pieces, with the fault in the second.
 #[test]
 fn a_sum_longer_than_a_piece_is_put_together() {
-    const PIECE: usize = 1 << 30;
+    const PIECE: usize = 32 << 20;
     catch_faults();
     let pages = PIECE / PAGE + 2;
     let region = Region::new(pages);
@@ -301,6 +301,15 @@ fn a_sum_longer_than_a_piece_is_put_together() {
     assert_eq!((done.left, done.sum.fold()), (100, sum));
 }
 
+/// Tells another thread to stop, also where an assertion fails: the scope waits for it.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// The sum is of what arrived, whatever somebody else does to the source.
 #[test]
 fn the_sum_is_of_what_was_stored() {
@@ -308,6 +317,7 @@ fn the_sum_is_of_what_was_stored() {
     let source: Vec<AtomicU8> = (0..LEN + 3).map(|_| AtomicU8::new(0)).collect();
     let stop = AtomicBool::new(false);
     let changed = std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
         scope.spawn(|| {
             for round in 0_usize.. {
                 if stop.load(Ordering::Relaxed) {
@@ -331,7 +341,6 @@ fn the_sum_is_of_what_was_stored() {
                 last = done.sum.fold();
             }
         }
-        stop.store(true, Ordering::Relaxed);
         changed
     });
     assert!(changed > 10, "the source never changed");

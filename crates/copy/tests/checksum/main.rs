@@ -42,6 +42,9 @@ fn expected() -> Vec<&'static str> {
         }
         if is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vl") {
             names.push("avx512");
+            if is_x86_feature_detected!("avx512vnni") {
+                names.push("avx512-vnni");
+            }
         }
     }
     #[cfg(all(target_arch = "aarch64", not(miri)))]

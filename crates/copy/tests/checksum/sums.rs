@@ -80,6 +80,25 @@ fn what_fills_the_accumulators_most_does_not_overflow_them() {
     }
 }
 
+/// Longer than what one call may sum (32 MiB), with all lanes as full as they get, from an odd address and to one.
+#[test]
+#[cfg(not(miri))]
+fn what_is_summed_in_pieces_is_summed_whole() {
+    let bytes = vec![0xff; (64 << 20) + 4];
+    let mut copied = vec![0; bytes.len()];
+    for routine in routines() {
+        for (to, len) in [(1, 64 << 20), (1, (64 << 20) + 3), (0, (32 << 20) - 1), (1, 32 << 20)] {
+            // All words are 0xffff, which is zero; the last odd byte is 0xff00.
+            let expected = if len % 2 == 1 { 0xff00 } else { 0xffff };
+            assert_eq!(routine.sum(&bytes[to..to + len]).fold(), expected, "{routine:?}, {len} bytes");
+            let sum = routine.copy(&mut copied[to..to + len], &bytes[..len]);
+            assert_eq!((sum.fold(), sum.is_odd()), (expected, len % 2 == 1), "{routine:?}, {len} bytes");
+            assert!(copied[to..to + len] == bytes[..len], "{routine:?}, {len} bytes: other bytes");
+            copied.fill(0);
+        }
+    }
+}
+
 /// What Miri gets through in seconds.
 const LONGEST: usize = if cfg!(miri) { 60 } else { 3000 };
 

@@ -7,6 +7,7 @@
 mod copies;
 mod documents;
 mod faults;
+mod inside;
 mod peers;
 mod process;
 mod settings;

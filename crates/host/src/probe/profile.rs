@@ -37,7 +37,7 @@ use super::permission::{Asked, Facts, Obstacle};
 use super::symbols::kernel::KernelSymbols;
 use crate::error::{HostError, Named as _, Result};
 use crate::sys::{self, PerfAttributes, PerfOf, PerfRing, perf_flag};
-use crate::thread::{self, CpuList};
+use crate::thread::{self, CpuList, Tid};
 
 pub use self::class::Class;
 
@@ -101,6 +101,17 @@ pub enum Unit {
     Cycles,
 }
 
+impl Unit {
+    /// As amounts are labelled.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nanoseconds => "ns",
+            Self::Cycles => "cycles",
+        }
+    }
+}
+
 /// In what a CPU was busy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -128,6 +139,8 @@ pub struct SymbolCost {
     pub context: Context,
     /// Whether a thread of this process was there, itself or interrupted.
     pub own: bool,
+    /// The thread that was there, itself or interrupted; `None` where it is not one of the busiest, and for idle CPUs.
+    pub thread: Option<Tid>,
     /// Samples in it, not in what it called.
     pub samples: u64,
     /// What they stand for, in the profile's unit.

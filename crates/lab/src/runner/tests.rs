@@ -170,6 +170,8 @@ impl Rig for Mock {
             doubts: Vec::new(),
             effective: json!({ "message_bytes": spec.message }),
             intervals: Vec::new(),
+            counts: Vec::new(),
+            profiles: Vec::new(),
         };
         match self.mishaps.get(&run).cloned() {
             None => {}

@@ -112,8 +112,9 @@ pub(super) fn show(out: &mut String, document: &Document, layout: Layout) {
         out.push_str("\nno run gave a number\n");
         return;
     }
-    let only = match document.runs.as_slice() {
-        [only] => Some(only),
+    let measured: Vec<&Run> = document.runs.iter().filter(|run| !run.profiled).collect();
+    let only = match measured.as_slice() {
+        [only] => Some(*only),
         _ => None,
     };
     let known_by = headline(&rows);

@@ -17,7 +17,7 @@ const NAMES: usize = 30;
 const FEATURES: &str = "nic.feature.";
 
 /// Words of a report that are neither metrics nor doubts.
-const WORDS: [(&str, &str); 39] = [
+const WORDS: [(&str, &str); 43] = [
     ("client", "The end that drives the test."),
     ("server", "The end that runs 'haul serve'."),
     (
@@ -104,6 +104,22 @@ const WORDS: [(&str, &str); 39] = [
         "undecided",
         "The runs do not tell. The reason stands beside it, with the number of pairs that would decide.",
     ),
+    (
+        "cost",
+        "What a symbol or a class takes of CPU time (or cycles) for each KiB received, or each transaction, in profiled runs. It adds \
+         up to the path's CPU time; a share of samples also moves when something else does.",
+    ),
+    (
+        "class",
+        "What kind of work a symbol does: copy, checksum, allocation, locking, softirq, driver, scheduler, tcp … 'haul stream lab \
+         --profile' shows the cost of each.",
+    ),
+    (
+        "estimate",
+        "An event that was on one of the CPU's counters for a part of the window, scaled up from that. With fewer events at a time \
+         it is a count.",
+    ),
+    ("others", "Everything sampled in symbols that each have less than a thousandth of the whole."),
     (
         "void",
         "The run was made, but something changed that nobody asked for: it is kept, with the reason, and does not count.",

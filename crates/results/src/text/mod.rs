@@ -16,6 +16,7 @@ mod force;
 mod live;
 mod moved;
 mod number;
+mod profile;
 mod rows;
 mod single;
 mod survey;
@@ -130,6 +131,7 @@ fn document_shaped(document: &Document, shape: Shape, layout: Layout) -> String 
         Kind::Read | Kind::Copy => survey::show(&mut out, document, shape, layout),
     }
     if !matches!(document.kind, Kind::Env | Kind::Read | Kind::Copy) {
+        profile::show(&mut out, document, layout);
         force::show(&mut out, document, layout);
     }
     left_out(&mut out, document, layout);
@@ -191,10 +193,17 @@ fn tally(runs: &[Run]) -> String {
         n => format!("{n} runs"),
     };
     let complete = count(Status::Complete);
-    if complete == runs.len() {
+    let profiled = runs.iter().filter(|run| run.profiled).count();
+    if complete == runs.len() && profiled == 0 {
         return total;
     }
-    let mut parts = vec![format!("{complete} complete")];
+    let mut parts = Vec::new();
+    if complete < runs.len() {
+        parts.push(format!("{complete} complete"));
+    }
+    if profiled > 0 {
+        parts.push(format!("{profiled} of them for profiles alone"));
+    }
     for (status, word) in
         [(Status::Failed, "failed"), (Status::Void, "void"), (Status::Interrupted, "cut short")]
     {

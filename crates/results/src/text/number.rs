@@ -20,7 +20,8 @@ const DIGITS_SPREAD: i32 = 2;
 const MAX_DECIMALS: i32 = 9;
 
 /// Units of which there is no half.
-const COUNTS: [&str; 5] = ["segments", "B", "packets", "datagrams", "transactions"];
+const COUNTS: [&str; 8] =
+    ["segments", "B", "packets", "datagrams", "transactions", "switches", "migrations", "faults"];
 
 /// Units that need no decimals where all numbers are whole, but do where a part of one is seen.
 const WHOLE: [&str; 3] = ["bit/s", "1/s", "s"];

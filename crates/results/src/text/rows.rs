@@ -51,7 +51,7 @@ pub(super) fn rows(runs: &[Run]) -> Vec<Row<'_>> {
     let axes = in_column_order(runs.iter().flat_map(|run| run.cell.keys()));
     let mut arms: Vec<Option<&str>> = Vec::new();
     let mut groups: BTreeMap<(Vec<Option<&CellValue>>, usize), Vec<&Run>> = BTreeMap::new();
-    for run in runs {
+    for run in runs.iter().filter(|run| !run.profiled) {
         let arm = run.arm.as_deref();
         let place = arms.iter().position(|known| *known == arm).unwrap_or_else(|| {
             arms.push(arm);

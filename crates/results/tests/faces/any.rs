@@ -213,12 +213,15 @@ fn run(numbers: Numbers) -> BoxedStrategy<Run> {
                     arm,
                     block,
                     cell,
+                    profiled: false,
                     status,
                     failure,
                     at_s,
                     effective,
                     readings,
                     intervals,
+                    counts: Vec::new(),
+                    profiles: Vec::new(),
                     warnings,
                 }
             },
@@ -345,6 +348,8 @@ pub(crate) fn document(numbers: Numbers) -> BoxedStrategy<Document> {
                 runs,
                 cells,
                 comparisons,
+                costs: Vec::new(),
+                cost_changes: Vec::new(),
                 warnings,
             };
             // Half of them have what their runs come to, the others whatever there may be.

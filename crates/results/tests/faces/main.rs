@@ -3,6 +3,7 @@
 mod any;
 mod json;
 mod kinds;
+mod profiles;
 mod sample;
 mod surveys;
 mod text;

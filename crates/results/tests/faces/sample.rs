@@ -31,6 +31,8 @@ pub(crate) fn document(kind: Kind, command: &str, runs: Vec<Run>) -> Document {
         runs,
         cells: Vec::new(),
         comparisons: Vec::new(),
+        costs: Vec::new(),
+        cost_changes: Vec::new(),
         warnings: Vec::new(),
     }
 }
@@ -83,12 +85,15 @@ pub(crate) fn run(index: u32, cell: Cell, readings: Vec<Reading>) -> Run {
         arm: None,
         block: None,
         cell,
+        profiled: false,
         status: Status::Complete,
         failure: None,
         at_s: 12.4 * f64::from(index),
         effective: effective(),
         readings,
         intervals: Vec::new(),
+        counts: Vec::new(),
+        profiles: Vec::new(),
         warnings: Vec::new(),
     }
 }

@@ -13,6 +13,7 @@
 //! `docs/method.md` gives the reasons and the sources; `tests/simulation.rs` holds the error rates to their promise.
 //! Nothing here stops an experiment early: the number of pairs is decided before the first one.
 
+mod cost;
 mod family;
 mod signed_rank;
 mod verdict;
@@ -25,6 +26,7 @@ use crate::estimate::{self, Drift, Summary};
 use crate::reading::{Better, Cell, Metric, Scope};
 use crate::{Doubt, DoubtId};
 
+pub use cost::{Cost, CostChange, correct_costs};
 pub use family::{correct, correct_as_planned};
 use signed_rank::SignedRank;
 use verdict::Effects;

@@ -350,9 +350,14 @@ impl Session<'_> {
         flows: u32,
         asked: &Body,
     ) -> Result<Prepared> {
-        let Prepare { spec } =
+        let Prepare { mut spec } =
             asked.read().map_err(|source| WorkloadError::Control { peer: self.who.clone(), source })?;
         spec.check()?;
+        // The names of what runs on a host are not for everybody.
+        if self.shared.options.key.is_none() && spec.observe.profile_hz.is_some() {
+            spec.observe.refused =
+                Some("it lets anyone in (--open), and profiles for nobody: start it with a key".to_owned());
+        }
         let legs = spec.legs();
         let missing: u32 = legs.iter().map(RunSpec::connections).sum();
         if flows != missing {

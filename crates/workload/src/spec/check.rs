@@ -5,9 +5,9 @@ use std::time::Duration;
 use haul_stats::{BitRate, ByteCount};
 
 use super::{
-    Direction, LEAST_MESSAGES, MAX_BATCH, MAX_BUFFERS, MAX_DATAGRAM, MAX_EXCHANGE, MAX_FLOWS, MAX_IN_FLIGHT,
-    MAX_LIFETIME, MAX_MESSAGE, MAX_OFFSET, MAX_PACE, MAX_THREADS, MSS, Payload, Placement, RunSpec,
-    Transport, Workload,
+    Direction, LEAST_MESSAGES, MAX_BATCH, MAX_BUFFERS, MAX_DATAGRAM, MAX_EVENT_NAME, MAX_EVENTS,
+    MAX_EXCHANGE, MAX_FLOWS, MAX_IN_FLIGHT, MAX_LIFETIME, MAX_MESSAGE, MAX_OFFSET, MAX_PACE, MAX_THREADS,
+    MSS, PROFILE_HZ, Payload, Placement, RunSpec, Transport, Workload,
 };
 use crate::mode::{RecvWith, SendWith};
 use crate::stream;
@@ -124,6 +124,15 @@ pub enum SpecError {
     /// A device's name that cannot be one.
     #[error("'{0}' is no network device's name")]
     Device(String),
+    /// More events than a run counts.
+    #[error("{0} events to count: give {MAX_EVENTS} at most, in groups of a few")]
+    Events(usize),
+    /// A name that cannot be an event.
+    #[error("'{0}' is no event's name: give one as cycles, context-switches, r01c2 or sched:sched_switch")]
+    Event(String),
+    /// A rate of sampling that cannot be.
+    #[error("{0} samples a second: give {least} to {most}", least = PROFILE_HZ.start(), most = PROFILE_HZ.end())]
+    ProfileHz(u32),
     /// A name that cannot be a congestion control.
     #[error("'{0}' is no congestion control's name")]
     Cc(String),
@@ -164,6 +173,7 @@ impl RunSpec {
         }
         self.check_combinations()?;
         self.check_rate()?;
+        self.check_observe()?;
         if let Some(mss) = self.mss.filter(|mss| !MSS.contains(mss)) {
             return Err(SpecError::Mss(mss));
         }
@@ -190,6 +200,24 @@ impl RunSpec {
             return Err(SpecError::Cc(cc.clone()));
         }
         Ok(())
+    }
+
+    /// Says what cannot be looked at, or not so often. Whether a host knows an event is found out there.
+    fn check_observe(&self) -> Result<(), SpecError> {
+        let events: usize = self.observe.events.iter().map(|group| group.len().max(1)).sum();
+        if events > MAX_EVENTS {
+            return Err(SpecError::Events(events));
+        }
+        let nameless = |name: &&String| {
+            name.is_empty() || name.len() > MAX_EVENT_NAME || name.chars().any(|c| c.is_control() || c == ' ')
+        };
+        if let Some(name) = self.observe.events.iter().flatten().find(nameless) {
+            return Err(SpecError::Event(name.clone()));
+        }
+        match self.observe.profile_hz.filter(|hz| !PROFILE_HZ.contains(hz)) {
+            Some(hz) => Err(SpecError::ProfileHz(hz)),
+            None => Ok(()),
+        }
     }
 
     /// Says what of a stream's own options cannot be run.

@@ -24,6 +24,10 @@ use super::pairs::ldrb;
 use crate::fault::guarded;
 
 /// The three instructions of a forward copy.
+///
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`], on a CPU with MOPS, which the entry's `available` asks.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn mops(dst: *mut u8, src: *const u8, len: usize) -> usize {
     naked_asm!(

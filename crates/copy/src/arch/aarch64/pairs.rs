@@ -51,6 +51,10 @@ pub(super) const PAIRS_MIN: usize = 15;
 pub(super) const QUADS_MIN: usize = 64;
 
 /// Byte by byte: also what the fix-ups of the others go on with.
+///
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`].
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn ldrb(dst: *mut u8, src: *const u8, len: usize) -> usize {
     naked_asm!(
@@ -119,6 +123,10 @@ macro_rules! head {
 }
 
 /// Pairs of general registers.
+///
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`].
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn ldp(dst: *mut u8, src: *const u8, len: usize) -> usize {
     naked_asm!(
@@ -170,6 +178,10 @@ pub(super) unsafe extern "C" fn ldp(dst: *mut u8, src: *const u8, len: usize) ->
 }
 
 /// Pairs of SIMD registers.
+///
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`], on a CPU with NEON, for which it was compiled.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn ldp_q(dst: *mut u8, src: *const u8, len: usize) -> usize {
     naked_asm!(

@@ -37,6 +37,9 @@ macro_rules! access {
 
 // SAFETY: each is one instruction, which stores all or nothing: an aligned word is in one page.
 unsafe impl Access for Guarded {
+    /// # Safety
+    ///
+    /// `from` is in the source of a copy ([`Access::load_byte`]).
     #[inline(always)]
     unsafe fn load_byte(from: *const u8) -> Option<u8> {
         let byte: usize;
@@ -46,6 +49,9 @@ unsafe impl Access for Guarded {
         (!faulted).then_some(byte as u8)
     }
 
+    /// # Safety
+    ///
+    /// `to` is in the destination of a copy ([`Access::store_byte`]).
     #[inline(always)]
     unsafe fn store_byte(to: *mut u8, byte: u8) -> Option<()> {
         // SAFETY: the caller says that it is in the destination; a fault is flagged.
@@ -53,6 +59,9 @@ unsafe impl Access for Guarded {
         (!faulted).then_some(())
     }
 
+    /// # Safety
+    ///
+    /// `from` is aligned, and all of it in the source of a copy ([`Access::load_word`]).
     #[inline(always)]
     unsafe fn load_word(from: *const usize) -> Option<usize> {
         let word: usize;
@@ -61,6 +70,9 @@ unsafe impl Access for Guarded {
         (!faulted).then_some(word)
     }
 
+    /// # Safety
+    ///
+    /// `to` is aligned, and all of it in the destination of a copy ([`Access::store_word`]).
     #[inline(always)]
     unsafe fn store_word(to: *mut usize, word: usize) -> Option<()> {
         // SAFETY: the caller says that it is in the destination; a fault is flagged.
@@ -68,6 +80,9 @@ unsafe impl Access for Guarded {
         (!faulted).then_some(())
     }
 
+    /// # Safety
+    ///
+    /// `from` is aligned, and a byte of it is in the source of a copy ([`Access::load_edge`]).
     #[inline(always)]
     unsafe fn load_edge(from: *const usize, _first: usize, _last: usize) -> Option<usize> {
         // SAFETY: an aligned word is in one page, and the caller says that a byte of it is in the source.

@@ -71,6 +71,10 @@ pub(super) const SHIFT_MIN: usize = 15;
 pub(super) const UNALIGNED_MIN: usize = 8;
 
 /// Byte by byte: also the tail of all others, and what their fix-ups go on with.
+///
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`].
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn lb(dst: *mut u8, src: *const u8, len: usize) -> usize {
     naked_asm!(
@@ -146,6 +150,10 @@ macro_rules! words {
 }
 
 /// Aligned words where both addresses are alike modulo 8, else bytes.
+///
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`].
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn ld(dst: *mut u8, src: *const u8, len: usize) -> usize {
     naked_asm!(
@@ -167,6 +175,10 @@ pub(super) unsafe extern "C" fn ld(dst: *mut u8, src: *const u8, len: usize) -> 
 }
 
 /// Aligned words on both sides: neighbours merged by shifts where the addresses differ modulo 8.
+///
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`].
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn ld_shift(dst: *mut u8, src: *const u8, len: usize) -> usize {
     naked_asm!(
@@ -236,6 +248,10 @@ pub(super) unsafe extern "C" fn ld_shift(dst: *mut u8, src: *const u8, len: usiz
 }
 
 /// Words from wherever the source is, for cores that load those as fast as aligned ones.
+///
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`], on a CPU with misaligned loads, which the entry's `available` asks.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn ld_unaligned(dst: *mut u8, src: *const u8, len: usize) -> usize {
     naked_asm!(

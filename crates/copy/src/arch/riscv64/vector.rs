@@ -24,6 +24,10 @@ use super::scalar::lb;
 use crate::fault::guarded;
 
 /// Vectors of bytes, eight registers at a time.
+///
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`], on a CPU with the vector extension, which the entry's `available` asks.
 #[unsafe(naked)]
 pub(super) unsafe extern "C" fn rvv(dst: *mut u8, src: *const u8, len: usize) -> usize {
     naked_asm!(

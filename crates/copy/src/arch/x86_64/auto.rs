@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! auto-avx512:  less than 64 bytes        two words, or vectors, that overlap
-//!               to 128, 256               2, 4 vectors, from both ends: all loaded, then all stored
+//!               to 128, 192, 256          2, 3, 4 vectors, from both ends: all loaded, then all stored
 //!               to 512                    8, where the destination begins a line
-//!               to STRING_FROM            a vector as it lies, then pairs (to PAIRS_UNTIL) or fours of vectors to
-//!                                         aligned destinations, and the last ones, which were loaded first;
-//!                                         from LOOP_UNTIL on, rep movsb if the ends lie badly for that
+//!               to PAIRS_UNTIL            a vector as it lies, pairs of vectors to aligned destinations, and the last pair
+//!               to STRING_FROM            a vector as it lies, fours of vectors to aligned destinations, a pair, and the
+//!                                         last pair; from LOOP_UNTIL on, rep movsb if the ends lie badly for that
 //!               to NT_FROM                rep movsb from a line of the destination on
 //!               from there                streaming stores, as avx512-nt
 //! auto-avx2:    the same with half the width, and no rep movsb: not every CPU with AVX2 is fast at it
@@ -17,10 +17,14 @@
 //!
 //! 1. Short copies come first: there are two tests before the loads of what has 64 to 128 bytes, and one more for each
 //!    step up.
-//! 2. What the loop leaves, up to four vectors, was loaded before the loop's first store, so that the end needs no
-//!    test. A fault there, before anything was stored, copies byte by byte from the beginning: exact, and slow only
-//!    then.
-//! 3. Where the same bytes are stored twice, by vectors that overlap, both stores come from loads of the same source.
+//! 2. The last pair was loaded before the loop's first store, so that the end needs no test. A fault there, before
+//!    anything was stored, copies byte by byte from the beginning: exact, and slow only then.
+//! 3. Behind the fours comes a pair without a test whether one is left: if not, it is the pair before it once more. A
+//!    branch there is right as often as lengths repeat. With one, and another for a single vector, copies of one length were
+//!    0.03 to 0.15 of `memcpy` faster from 0.7 to 2 KiB, but of 1 to 1.6 KiB by turns at 0.81 instead of 1.11 of it. Also without
+//!    a branch: four vectors at the end, 0.05 slower at one length, because each that crosses a line is stored twice; and
+//!    the last pair once more, at 0.69 instead of 1.04 where it crosses a page, which costs 10 ns a store.
+//! 4. Where the same bytes are stored twice, by vectors that overlap, both stores come from loads of the same source.
 
 use core::arch::naked_asm;
 
@@ -28,9 +32,10 @@ use super::{detect, string, tail, vector};
 use crate::fault::guarded;
 use crate::routine::{Entry, Isa, Overlap, Run};
 
-/// AVX-512: up to here pairs of vectors, from here on fours. Pairs were 1.2 times as fast as fours at 600 bytes, 1.09
-/// at 1 KiB, and 0.7 to 1.0 at 2 KiB, by how the code happens to lie. Loops begin a line of code for that reason.
-const PAIRS_UNTIL: usize = 1024;
+/// AVX-512: up to here pairs of vectors, from here on fours. Of `memcpy`, misaligned: at 576 and 640 bytes pairs are at 1.26,
+/// fours at 1.07, whether or not lengths change; at 704 bytes both at 1.10, and where lengths change (640 to 768) pairs at
+/// 0.91, fours at 1.08. Loops begin a line of code, because how it happens to lie makes as much of a difference.
+const PAIRS_UNTIL: usize = 640;
 
 /// AVX-512: up to here vectors however the ends lie: 1.0 to 1.45 times as fast as `rep movsb` of the C library from 2
 /// to 3 KiB; from 4 KiB on it depends ([`wants_string`]).
@@ -150,6 +155,17 @@ macro_rules! two {
     };
 }
 
+/// Three, where four would store more than there is twice: 1.26 times as fast from 129 to 192 bytes, misaligned.
+macro_rules! three {
+    ($mov:literal, $ptr:literal, $a:literal, $b:literal, $c:literal, $end:literal) => {
+        concat!(
+            loads!($mov, $ptr; "rsi" => $a, "rsi + {w}" => $b, "rsi + rdx - {w}" => $c),
+            stores!($mov, $ptr; $a => "rdi", $b => "rdi + {w}", $c => "rdi + rdx - {w}"),
+            $end, "\nxor eax, eax\nret\n",
+        )
+    };
+}
+
 macro_rules! four {
     ($mov:literal, $ptr:literal, $a:literal, $b:literal, $c:literal, $d:literal, $end:literal) => {
         concat!(
@@ -177,13 +193,11 @@ macro_rules! eight {
     };
 }
 
-/// More than eight vectors: one as it lies, fours to aligned destinations, the last four from registers.
+/// More than eight vectors: one as it lies, fours to aligned destinations, a pair, the last pair from registers.
 macro_rules! many {
-    ($mov:literal, $ptr:literal, $a:literal, $b:literal, $c:literal, $d:literal,
-     $e:literal, $f:literal, $g:literal, $h:literal, $end:literal) => {
+    ($mov:literal, $ptr:literal, $a:literal, $b:literal, $c:literal, $d:literal, $e:literal, $f:literal, $end:literal) => {
         concat!(
-            loads!($mov, $ptr; "rsi" => $a, "rsi + rdx - 4 * {w}" => $e, "rsi + rdx - 3 * {w}" => $f,
-                "rsi + rdx - 2 * {w}" => $g, "rsi + rdx - {w}" => $h),
+            loads!($mov, $ptr; "rsi" => $a, "rsi + rdx - 2 * {w}" => $e, "rsi + rdx - {w}" => $f),
             stores!($mov, $ptr; $a => "rdi"),
             "lea rcx, [rdi + rdx]\n",
             "mov rax, rdi\n",
@@ -201,13 +215,20 @@ macro_rules! many {
             "sub rdx, 4 * {w}\n",
             "cmp rdx, 4 * {w}\n",
             "ja 30b\n",
-            stores!($mov, $ptr; $e => "rcx - 4 * {w}", $f => "rcx - 3 * {w}", $g => "rcx - 2 * {w}", $h => "rcx - {w}"),
+            // The next pair, or the one before once more.
+            "lea rax, [rdi - 2 * {w}]\n",
+            "lea r8, [rsi - 2 * {w}]\n",
+            "cmp rdx, 2 * {w}\n",
+            "cmova r8, rsi\n",
+            "cmova rax, rdi\n",
+            loads!($mov, $ptr; "r8" => $a, "r8 + {w}" => $b),
+            stores!($mov, $ptr; $a => "rax", $b => "rax + {w}", $e => "rcx - 2 * {w}", $f => "rcx - {w}"),
             $end, "\nxor eax, eax\nret\n",
         )
     };
 }
 
-/// As [`many`], by pairs: less is stored twice, which counts where the loop turns a few times only.
+/// As [`many`], by pairs, of which the last is the end's: fewer stores, where the loop turns a few times only.
 macro_rules! pairs {
     ($mov:literal, $ptr:literal, $a:literal, $b:literal, $c:literal, $d:literal, $end:literal) => {
         concat!(
@@ -235,6 +256,9 @@ macro_rules! pairs {
     };
 }
 
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`], on a CPU with AVX-512, which the entry's `available` asks.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn auto_avx512(dst: *mut u8, src: *const u8, len: usize) -> usize {
     naked_asm!(
@@ -246,7 +270,12 @@ unsafe extern "sysv64" fn auto_avx512(dst: *mut u8, src: *const u8, len: usize) 
         ".p2align 4",
         "3: cmp rdx, 4 * {w}",
         "ja 4f",
+        "cmp rdx, 3 * {w}",
+        "jbe 31f",
         four!("vmovdqu64", "zmmword ptr", "zmm16", "zmm17", "zmm18", "zmm19", ""),
+        ".p2align 4",
+        "31:",
+        three!("vmovdqu64", "zmmword ptr", "zmm16", "zmm17", "zmm18", ""),
         ".p2align 4",
         "4: cmp rdx, 8 * {w}",
         "ja 5f",
@@ -265,10 +294,7 @@ unsafe extern "sysv64" fn auto_avx512(dst: *mut u8, src: *const u8, len: usize) 
         "6: cmp rdx, {loop_until}",
         "jae 8f",
         "7:",
-        many!(
-            "vmovdqu64", "zmmword ptr",
-            "zmm16", "zmm17", "zmm18", "zmm19", "zmm20", "zmm21", "zmm22", "zmm23", ""
-        ),
+        many!("vmovdqu64", "zmmword ptr", "zmm16", "zmm17", "zmm18", "zmm19", "zmm20", "zmm21", ""),
         "8: cmp rdx, {string_from}",
         "jae 10f",
         // What `wants_string` says.
@@ -323,6 +349,9 @@ unsafe extern "sysv64" fn auto_avx512(dst: *mut u8, src: *const u8, len: usize) 
     )
 }
 
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`], on a CPU with AVX2, which the entry's `available` asks.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn auto_avx2(dst: *mut u8, src: *const u8, len: usize) -> usize {
     naked_asm!(
@@ -338,7 +367,7 @@ unsafe extern "sysv64" fn auto_avx2(dst: *mut u8, src: *const u8, len: usize) ->
         ".p2align 4",
         "5: cmp rdx, {nt_from}",
         "jae {nt}",
-        many!("vmovdqu", "ymmword ptr", "ymm0", "ymm1", "ymm2", "ymm3", "ymm4", "ymm5", "ymm6", "ymm7", "vzeroupper"),
+        many!("vmovdqu", "ymmword ptr", "ymm0", "ymm1", "ymm2", "ymm3", "ymm4", "ymm5", "vzeroupper"),
         "6:",
         guarded!("2b", "6b", "{bytes}"),
         w = const 32,
@@ -349,6 +378,9 @@ unsafe extern "sysv64" fn auto_avx2(dst: *mut u8, src: *const u8, len: usize) ->
     )
 }
 
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`].
 #[unsafe(naked)]
 unsafe extern "sysv64" fn auto_sse2(dst: *mut u8, src: *const u8, len: usize) -> usize {
     naked_asm!(
@@ -360,7 +392,7 @@ unsafe extern "sysv64" fn auto_sse2(dst: *mut u8, src: *const u8, len: usize) ->
         ".p2align 4",
         "5: cmp rdx, {nt_from}",
         "jae {nt}",
-        many!("movups", "xmmword ptr", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", ""),
+        many!("movups", "xmmword ptr", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", ""),
         "6:",
         guarded!("2b", "6b", "{bytes}"),
         w = const 16,

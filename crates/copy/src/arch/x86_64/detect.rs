@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 const KNOWN: u32 = 1 << 31;
 const AVX2: u32 = 1 << 0;
 const AVX512: u32 = 1 << 1;
+const AVX512_VNNI: u32 = 1 << 2;
 
 /// `cpuid` is a trap into the hypervisor of a virtual machine, some 20 µs, so it is asked once.
 static FEATURES: AtomicU32 = AtomicU32::new(0);
@@ -33,6 +34,11 @@ pub(crate) fn avx512() -> bool {
     features() & AVX512 != 0
 }
 
+/// Dot products of bytes in those registers.
+pub(crate) fn avx512_vnni() -> bool {
+    features() & AVX512_VNNI != 0
+}
+
 /// Intel SDM vol. 2, `CPUID`; vol. 1, 14.3 and 15.2 (what the system has to have switched on).
 fn ask() -> u32 {
     const OSXSAVE: u32 = 1 << 27;
@@ -51,6 +57,9 @@ fn ask() -> u32 {
     }
     if state & ZMM == ZMM && bit(leaf.ebx, 16) && bit(leaf.ebx, 30) && bit(leaf.ebx, 31) {
         found |= AVX512;
+        if bit(leaf.ecx, 11) {
+            found |= AVX512_VNNI;
+        }
     }
     found
 }

@@ -99,16 +99,25 @@ macro_rules! aligned {
     };
 }
 
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`].
 #[unsafe(naked)]
 unsafe extern "sysv64" fn int32(dst: *mut u8, src: *const u8, len: usize) -> usize {
     rule!(int32_all, string::rep_movsd)
 }
 
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`].
 #[unsafe(naked)]
 unsafe extern "sysv64" fn int32_aligned(dst: *mut u8, src: *const u8, len: usize) -> usize {
     aligned!(int32_all, string::rep_movsd)
 }
 
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`].
 #[unsafe(naked)]
 unsafe extern "sysv64" fn int32_all(dst: *mut u8, src: *const u8, len: usize) -> usize {
     /// Two words from `$a` on.
@@ -154,11 +163,17 @@ unsafe extern "sysv64" fn int32_all(dst: *mut u8, src: *const u8, len: usize) ->
     )
 }
 
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`].
 #[unsafe(naked)]
 unsafe extern "sysv64" fn int64(dst: *mut u8, src: *const u8, len: usize) -> usize {
     rule!(int64_all, string::rep_movsq)
 }
 
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`].
 #[unsafe(naked)]
 unsafe extern "sysv64" fn int64_aligned(dst: *mut u8, src: *const u8, len: usize) -> usize {
     aligned!(int64_all, string::rep_movsq)
@@ -176,6 +191,9 @@ macro_rules! step {
     };
 }
 
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`].
 #[unsafe(naked)]
 unsafe extern "sysv64" fn int64_all(dst: *mut u8, src: *const u8, len: usize) -> usize {
     naked_asm!(
@@ -203,6 +221,9 @@ unsafe extern "sysv64" fn int64_all(dst: *mut u8, src: *const u8, len: usize) ->
     )
 }
 
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`].
 #[unsafe(naked)]
 unsafe extern "sysv64" fn int64_nt(dst: *mut u8, src: *const u8, len: usize) -> usize {
     naked_asm!(

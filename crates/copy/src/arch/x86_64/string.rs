@@ -49,11 +49,17 @@ pub(super) const REP_MOVSQ_ALIGNED: Entry = entry(
     rep_movsq_aligned,
 );
 
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`].
 #[unsafe(naked)]
 unsafe extern "sysv64" fn rep_movsb(dst: *mut u8, src: *const u8, len: usize) -> usize {
     naked_asm!("mov rcx, rdx", "2: rep movsb", "3: mov rax, rcx", "ret", guarded!("2b", "3b", "3b"))
 }
 
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`].
 #[unsafe(naked)]
 pub(super) unsafe extern "sysv64" fn rep_movsb_aligned(dst: *mut u8, src: *const u8, len: usize) -> usize {
     naked_asm!(
@@ -83,6 +89,9 @@ pub(super) unsafe extern "sysv64" fn rep_movsb_aligned(dst: *mut u8, src: *const
     )
 }
 
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`].
 #[unsafe(naked)]
 pub(super) unsafe extern "sysv64" fn rep_movsq(dst: *mut u8, src: *const u8, len: usize) -> usize {
     naked_asm!(
@@ -103,6 +112,9 @@ pub(super) unsafe extern "sysv64" fn rep_movsq(dst: *mut u8, src: *const u8, len
     )
 }
 
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`].
 #[unsafe(naked)]
 unsafe extern "sysv64" fn rep_movsq_aligned(dst: *mut u8, src: *const u8, len: usize) -> usize {
     naked_asm!(
@@ -124,6 +136,10 @@ unsafe extern "sysv64" fn rep_movsq_aligned(dst: *mut u8, src: *const u8, len: u
 }
 
 /// As [`rep_movsq`], by 32-bit words.
+///
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`].
 #[unsafe(naked)]
 pub(super) unsafe extern "sysv64" fn rep_movsd(dst: *mut u8, src: *const u8, len: usize) -> usize {
     naked_asm!(

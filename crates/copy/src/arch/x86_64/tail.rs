@@ -11,6 +11,10 @@ use core::arch::naked_asm;
 use crate::fault::guarded;
 
 /// The byte loop.
+///
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`].
 #[unsafe(naked)]
 pub(super) unsafe extern "sysv64" fn bytes(dst: *mut u8, src: *const u8, len: usize) -> usize {
     naked_asm!(
@@ -29,24 +33,40 @@ pub(super) unsafe extern "sysv64" fn bytes(dst: *mut u8, src: *const u8, len: us
 }
 
 /// The same after AVX: the upper halves are cleared, or SSE code of the caller would pay for them.
+///
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`].
 #[unsafe(naked)]
 pub(super) unsafe extern "sysv64" fn vex(dst: *mut u8, src: *const u8, len: usize) -> usize {
     naked_asm!("vzeroupper", "jmp {bytes}", bytes = sym bytes)
 }
 
 /// The same after streaming stores: what went past the caches is ordered before what follows.
+///
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`].
 #[unsafe(naked)]
 pub(super) unsafe extern "sysv64" fn fence(dst: *mut u8, src: *const u8, len: usize) -> usize {
     naked_asm!("sfence", "jmp {bytes}", bytes = sym bytes)
 }
 
 /// After streaming stores by AVX.
+///
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`].
 #[unsafe(naked)]
 pub(super) unsafe extern "sysv64" fn vex_fence(dst: *mut u8, src: *const u8, len: usize) -> usize {
     naked_asm!("sfence", "vzeroupper", "jmp {bytes}", bytes = sym bytes)
 }
 
 /// What is too short for a vector: less than 64 bytes, loaded from both ends and then stored; the halves may overlap.
+///
+/// # Safety
+///
+/// As [`crate::Routine::try_copy`].
 #[unsafe(naked)]
 pub(super) unsafe extern "sysv64" fn small(dst: *mut u8, src: *const u8, len: usize) -> usize {
     naked_asm!(

@@ -144,6 +144,9 @@ macro_rules! rest {
 macro_rules! routines {
     ($plain:ident, $aligned:ident, $nt:ident, $w:literal, $mov:literal, $stream:literal, $ptr:literal,
      $a:literal, $b:literal, $c:literal, $d:literal, $end:literal, $bytes:path, $fence:path) => {
+        /// # Safety
+        ///
+        /// As [`crate::Routine::try_copy`], on a CPU with these registers, which the entry's `available` asks.
         #[unsafe(naked)]
         pub(super) unsafe extern "sysv64" fn $plain(dst: *mut u8, src: *const u8, len: usize) -> usize {
             naked_asm!(
@@ -159,6 +162,9 @@ macro_rules! routines {
             )
         }
 
+        /// # Safety
+        ///
+        /// As [`crate::Routine::try_copy`], on a CPU with these registers, which the entry's `available` asks.
         #[unsafe(naked)]
         pub(super) unsafe extern "sysv64" fn $aligned(dst: *mut u8, src: *const u8, len: usize) -> usize {
             naked_asm!(
@@ -175,6 +181,9 @@ macro_rules! routines {
             )
         }
 
+        /// # Safety
+        ///
+        /// As [`crate::Routine::try_copy`], on a CPU with these registers, which the entry's `available` asks.
         #[unsafe(naked)]
         pub(super) unsafe extern "sysv64" fn $nt(dst: *mut u8, src: *const u8, len: usize) -> usize {
             naked_asm!(

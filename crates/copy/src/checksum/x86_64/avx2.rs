@@ -52,6 +52,9 @@ macro_rules! reduce {
     };
 }
 
+/// # Safety
+///
+/// As [`crate::checksum::SumRoutine::try_copy`], on a CPU with AVX2, which the entry's `available` asks.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn copy(dst: *mut u8, src: *const u8, len: usize) -> Raw {
     naked_asm!(
@@ -106,6 +109,9 @@ unsafe extern "sysv64" fn copy(dst: *mut u8, src: *const u8, len: usize) -> Raw 
     )
 }
 
+/// # Safety
+///
+/// As [`crate::checksum::SumRoutine::try_sum`], on a CPU with AVX2, which the entry's `available` asks.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn sum(src: *const u8, len: usize) -> Raw {
     naked_asm!(

@@ -39,11 +39,11 @@ pub(super) const ENTRY: Entry = Entry {
 
 /// From how many bytes what is stored is fetched ahead: where both ends together leave the first-level cache (48 KiB here).
 /// Below, the hints only cost (7 % at 8 KiB).
-const PREFETCH_FROM: usize = 32 << 10;
+pub(super) const PREFETCH_FROM: usize = 32 << 10;
 
 /// How far ahead. Against the plain copy, 64 KiB / 256 KiB / 1 MiB: without 0.93 / 0.88 / 0.80 of its speed, 1 KiB ahead 0.94
 /// / 0.92 / 0.90, 2 KiB 0.94 / 0.94 / 0.93, 4 KiB 0.87 / 0.92 / 0.80; fetching the source ahead too is never better.
-const PREFETCH_AHEAD: usize = 2 << 10;
+pub(super) const PREFETCH_AHEAD: usize = 2 << 10;
 
 /// Adds `zmm16` to the accumulators: `zmm20` total, `zmm21` high.
 macro_rules! accumulate_one {
@@ -76,6 +76,9 @@ macro_rules! reduce {
     };
 }
 
+/// # Safety
+///
+/// As [`crate::checksum::SumRoutine::try_copy`], on a CPU with AVX-512, which the entry's `available` asks.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn copy(dst: *mut u8, src: *const u8, len: usize) -> Raw {
     naked_asm!(
@@ -187,6 +190,9 @@ unsafe extern "sysv64" fn copy(dst: *mut u8, src: *const u8, len: usize) -> Raw 
     )
 }
 
+/// # Safety
+///
+/// As [`crate::checksum::SumRoutine::try_sum`], on a CPU with AVX-512, which the entry's `available` asks.
 #[unsafe(naked)]
 unsafe extern "sysv64" fn sum(src: *const u8, len: usize) -> Raw {
     naked_asm!(

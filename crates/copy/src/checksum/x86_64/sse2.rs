@@ -51,6 +51,9 @@ macro_rules! reduce {
     };
 }
 
+/// # Safety
+///
+/// As [`crate::checksum::SumRoutine::try_copy`].
 #[unsafe(naked)]
 unsafe extern "sysv64" fn copy(dst: *mut u8, src: *const u8, len: usize) -> Raw {
     naked_asm!(
@@ -91,6 +94,9 @@ unsafe extern "sysv64" fn copy(dst: *mut u8, src: *const u8, len: usize) -> Raw 
     )
 }
 
+/// # Safety
+///
+/// As [`crate::checksum::SumRoutine::try_sum`].
 #[unsafe(naked)]
 unsafe extern "sysv64" fn sum(src: *const u8, len: usize) -> Raw {
     naked_asm!(

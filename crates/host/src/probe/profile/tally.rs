@@ -14,10 +14,14 @@ use super::{ClassCost, Context, Profile, SymbolCost, Unit};
 use crate::probe::symbols::Found;
 use crate::probe::symbols::kernel::{KERNEL, KernelSymbols};
 use crate::probe::symbols::user::{self, UserSymbols};
+use crate::thread::Tid;
 
 /// Distinct addresses and distinct stacks that are kept apart: of a busy host some thousand are seen.
 const MOST_ADDRESSES: usize = 1 << 16;
 const MOST_STACKS: usize = 1 << 14;
+
+/// Threads that are told apart: more workers than that are one crowd.
+const MOST_THREADS: usize = 256;
 
 /// A sum of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,6 +41,7 @@ impl Weight {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Leaf {
     pid: u32,
+    tid: u32,
     space: Space,
     ip: u64,
 }
@@ -123,7 +128,7 @@ impl Tally {
     fn sample(&mut self, sample: &Sample<'_>) {
         let one = Weight { samples: 1, amount: sample.period };
         self.all.add(one);
-        let leaf = Leaf { pid: sample.pid, space: sample.space, ip: sample.ip };
+        let leaf = Leaf { pid: sample.pid, tid: sample.tid, space: sample.space, ip: sample.ip };
         if self.chains {
             let words: Box<[u64]> = sample.chain.words().collect();
             let key = (leaf, words);
@@ -147,7 +152,7 @@ impl Tally {
     /// The profile, with names.
     pub(super) fn profile(self, header: Header, names: &mut Names) -> Profile {
         let looked_up = self.look_up(names);
-        let mut sums = Sums::default();
+        let mut sums = Sums { threads: self.busiest(), ..Sums::default() };
         for (leaf, weight) in &self.leaves {
             sums.leaf(leaf, *weight, Self::context(*leaf), &looked_up, self.own, &names.drivers);
         }
@@ -193,6 +198,18 @@ impl Tally {
             build_ids: names.build_ids(),
             notes,
         }
+    }
+
+    /// The threads that are told apart: those with the most samples. The idle tasks of all CPUs are one.
+    fn busiest(&self) -> BTreeSet<u32> {
+        let mut sums: BTreeMap<u32, u64> = BTreeMap::new();
+        let stacks = self.stacks.iter().map(|((leaf, _), weight)| (leaf, weight));
+        for (leaf, weight) in self.leaves.iter().chain(stacks).filter(|(leaf, _)| leaf.tid != 0) {
+            *sums.entry(leaf.tid).or_default() += weight.samples;
+        }
+        let mut sums: Vec<(u32, u64)> = sums.into_iter().collect();
+        sums.sort_by_key(|(tid, samples)| (std::cmp::Reverse(*samples), *tid));
+        sums.into_iter().take(MOST_THREADS).map(|(tid, _)| tid).collect()
     }
 
     fn context(leaf: Leaf) -> Context {
@@ -406,11 +423,12 @@ impl Names {
     }
 }
 
-type SymbolKey = (String, String, Class, Context, bool);
+type SymbolKey = (String, String, Class, Context, bool, Option<u32>);
 
 /// Samples by name.
 #[derive(Debug, Default)]
 struct Sums {
+    threads: BTreeSet<u32>,
     symbols: BTreeMap<SymbolKey, Weight>,
     classes: BTreeMap<Class, Weight>,
     stacks: BTreeMap<String, u64>,
@@ -446,7 +464,8 @@ impl Sums {
         self.classes.entry(class).or_default().add(weight);
         let symbol =
             name.symbol.map_or_else(|| "[unknown]".to_owned(), |symbol| shortened(&symbol, LONGEST_NAME));
-        let key = (symbol, name.module, class, context, leaf.pid == own);
+        let thread = self.threads.get(&leaf.tid).copied();
+        let key = (symbol, name.module, class, context, leaf.pid == own, thread);
         self.symbols.entry(key).or_default().add(weight);
         true
     }
@@ -455,15 +474,17 @@ impl Sums {
         let mut all: Vec<(SymbolKey, Weight)> = std::mem::take(&mut self.symbols).into_iter().collect();
         all.sort_by_key(|(_, weight)| std::cmp::Reverse((weight.samples, weight.amount)));
         let rest = all.split_off(all.len().min(Profile::MOST_SYMBOLS));
-        let cost = |((symbol, module, class, context, own), weight): (SymbolKey, Weight)| SymbolCost {
-            symbol,
-            module,
-            class,
-            context,
-            own,
-            samples: weight.samples,
-            amount: weight.amount,
-        };
+        let cost =
+            |((symbol, module, class, context, own, thread), weight): (SymbolKey, Weight)| SymbolCost {
+                symbol,
+                module,
+                class,
+                context,
+                own,
+                thread: thread.map(Tid::of_sample),
+                samples: weight.samples,
+                amount: weight.amount,
+            };
         (all.into_iter().map(cost).collect(), rest.iter().map(|(_, weight)| weight.samples).sum())
     }
 

@@ -1,12 +1,12 @@
 use std::time::Duration;
 
-use haul_host::probe::counters::Cycles;
+use haul_host::probe::counters::{CountsCycles, Cycles};
 use haul_host::signal::Stop;
 use haul_stats::Value;
 
 use super::*;
 
-/// Counts so much more with every read.
+/// Cycles so much more with every read.
 struct Fake(u64);
 
 impl CountsCycles for Fake {

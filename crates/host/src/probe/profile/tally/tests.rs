@@ -240,6 +240,20 @@ fn the_costliest_thousand_symbols_are_listed_and_the_rest_is_other() {
 }
 
 #[test]
+fn the_busiest_threads_are_told_apart_and_the_others_are_one() {
+    let threads = u32::try_from(MOST_THREADS).expect("few") + 50;
+    let mut records: Vec<Vec<u8>> =
+        (1..=threads).map(|tid| sample(KERNEL_MODE, tid, COPY, 150, None)).collect();
+    records.push(sample(KERNEL_MODE, threads, COPY, 151, None));
+    let profile = profile(false, &records, &mut names(false));
+    let apart: Vec<&SymbolCost> = profile.symbols.iter().filter(|symbol| symbol.thread.is_some()).collect();
+    assert_eq!(apart.len(), MOST_THREADS);
+    assert_eq!((apart[0].thread, apart[0].samples), (Some(Tid::of_sample(threads)), 2));
+    let rest: u64 = profile.symbols.iter().filter(|it| it.thread.is_none()).map(|it| it.samples).sum();
+    assert_eq!(rest, 50);
+}
+
+#[test]
 fn long_names_are_shortened_and_the_end_of_an_interrupt_is_no_interrupt() {
     let long = "n".repeat(500);
     assert_eq!((shortened(&long, 200).chars().count(), shortened("néé", 3).as_str()), (201, "néé"));
