@@ -362,6 +362,7 @@ mod tests {
             effective: Json::Null,
             readings: Vec::new(),
             intervals: Vec::new(),
+            activity: Json::Null,
             counts: Vec::new(),
             profiles: if slot.profiled { of(slot.arm, slot.block) } else { Vec::new() },
             warnings: Vec::new(),
