@@ -35,15 +35,21 @@ fn spin(time: Duration) {
 
 #[test]
 fn a_thread_that_spins_has_its_cpu_time_as_task_clock_and_one_that_sleeps_has_none() {
-    let tid = thread::current_tid();
+    let (tid, started) = (thread::current_tid(), Instant::now());
     let mut used = Duration::ZERO;
     let counts = counted(&["task-clock"], || {
         let before = thread::cpu_clock(tid).expect("clock");
         spin(Duration::from_millis(300));
         used = thread::cpu_clock(tid).expect("clock").saturating_sub(before);
     });
-    let (counted_ns, used) = (value(&counts, "task-clock") as f64, used.as_nanos() as f64);
-    assert!((counted_ns / used - 1.0).abs() < 0.02, "{counted_ns} ns counted, {used} ns used");
+    let (counted_ns, used, wall) =
+        (value(&counts, "task-clock") as f64, used.as_nanos() as f64, started.elapsed().as_nanos() as f64);
+    // A thread's clock leaves out what the hypervisor took while it ran, which the event counts: so from above only the wall's
+    // clock bounds it. Against `perf stat` it is held to 2 %, in perf.rs.
+    assert!(
+        (0.98 * used..1.02 * wall).contains(&counted_ns),
+        "{counted_ns} ns counted, {used} of {wall} ns used"
+    );
     let asleep = counted(&["task-clock"], || std::thread::sleep(Duration::from_millis(300)));
     assert!(value(&asleep, "task-clock") < 10_000_000, "{asleep:?}");
 }

