@@ -286,10 +286,12 @@ fn movers(args: &Copy) -> Result<Vec<Mover>> {
                 .collect(),
             ("all", false) if args.overlap.is_some() => Mover::all_within().collect(),
             ("all", false) => Mover::all().collect(),
-            ("auto", false) => match &args.selection {
-                Some(_) => vec![selected(args)?],
-                None => vec![Mover::best()],
-            },
+            ("auto", false) if args.selection.is_some() => vec![selected(args)?],
+            ("auto", false) => {
+                let text = "--routine auto is what a table says: give it with --selection FILE, or name 'best', which chooses \
+                            by itself";
+                return Err(usage(text.to_owned()).into());
+            }
             (_, false) => vec![name.parse()?],
         };
         for mover in found {

@@ -41,11 +41,12 @@ pub(crate) fn check(inside: &Inside) -> Result<()> {
 pub(crate) fn write(document: &Document, inside: &Inside) -> Result<Vec<PathBuf>> {
     let tables: Vec<&Costs> = document.costs.iter().filter(|costs| !costs.threads_only).collect();
     let alone = tables.len() == 1;
+    let swept = tables.iter().any(|costs| costs.cell != tables[0].cell);
     let mut written = Vec::new();
     for costs in &tables {
         let title = title(costs);
         if let Some(path) = &inside.flame_graph {
-            let path = if alone { path.clone() } else { beside(path, &file_part(costs)) };
+            let path = if alone { path.clone() } else { beside(path, &file_part(costs, swept)) };
             put(&path, &flame::graph(costs, &title)?, &mut written)?;
             let base = document.cost_changes.iter().find(|changes| {
                 changes.cell == costs.cell
@@ -71,7 +72,7 @@ pub(crate) fn write(document: &Document, inside: &Inside) -> Result<Vec<PathBuf>
             }
         }
         if let Some(path) = &inside.folded {
-            let path = if alone { path.clone() } else { beside(path, &file_part(costs)) };
+            let path = if alone { path.clone() } else { beside(path, &file_part(costs, swept)) };
             put(&path, &flame::folded(&costs.stacks), &mut written)?;
         }
     }
@@ -91,9 +92,9 @@ fn title(costs: &Costs) -> String {
 }
 
 /// What tells a table from the others, as a part of a file's name.
-fn file_part(costs: &Costs) -> String {
+fn file_part(costs: &Costs, swept: bool) -> String {
     let arm = costs.arm.clone();
-    let cell = costs.cell.iter().map(|(axis, level)| format!("{axis}{level}"));
+    let cell = costs.cell.iter().filter(|_| swept).map(|(axis, level)| format!("{axis}{level}"));
     let parts: Vec<String> = arm.into_iter().chain(cell).chain([costs.scope.to_string()]).collect();
     plain(&parts.join("-"))
 }

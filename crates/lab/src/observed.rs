@@ -176,12 +176,18 @@ fn sound(count: &counters::Count) -> Option<u64> {
     count.value.filter(|value| *value > 0 && count.active() >= LEAST_ACTIVE)
 }
 
+/// The class of user mode of programs that have no part in the run.
+const BESIDE: &str = "other programs";
+
 fn profiled(found: &profile::Profile, scope: Scope, work: Work, threads: &[(Tid, Scope)]) -> Profile {
     let whose = |tid: Option<Tid>| threads.iter().find(|(known, _)| Some(*known) == tid).map(|(_, end)| *end);
+    // What such a program makes the kernel do is not told apart: a soft interrupt is nobody's.
+    let is_beside =
+        |it: &profile::SymbolCost| it.class == profile::Class::User && !it.own && whose(it.thread).is_none();
     let symbol = |it: &profile::SymbolCost| Symbol {
         symbol: it.symbol.clone(),
         module: it.module.clone(),
-        class: it.class.name().to_owned(),
+        class: if is_beside(it) { BESIDE.to_owned() } else { it.class.name().to_owned() },
         thread: whose(it.thread),
         samples: it.samples,
         amount: it.amount as f64,

@@ -238,6 +238,13 @@ impl<'a> Experiment<'a> {
             return Ok(Outcome::Interrupted);
         }
         for group in self.plan.order() {
+            // What forbids one profile forbids them all: further runs of that kind would only take time.
+            let forbidden = |run: &Run| {
+                run.profiled && !run.profiles.is_empty() && run.profiles.iter().all(|it| it.reason.is_some())
+            };
+            if self.runs.last().is_some_and(forbidden) {
+                return Ok(Outcome::Done);
+            }
             let mut seen = Vec::with_capacity(group.len());
             for &slot in group {
                 if self.stopped() {

@@ -315,6 +315,10 @@ pub fn annotated(table: &Selection, contest: &Contest) -> String {
     };
     let mut lines: Vec<String> = table.to_string().lines().take(2).map(ToOwned::to_owned).collect();
     lines.push(format!("# {}", contest.quality.sentence()));
+    lines.push(
+        "# looking a routine up takes 1 to 4 ns a call: below 1 KiB one that is named may be the faster"
+            .to_owned(),
+    );
     lines.push("# class, from how many bytes on, routine; medians with their 95 % intervals".to_owned());
     for class in Alignment::ALL {
         let of_class = contest.crossings.iter().filter(|crossing| crossing.class == class);

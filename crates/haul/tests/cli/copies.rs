@@ -98,6 +98,7 @@ fn what_is_asked_for_wrongly_is_a_usage_error_that_names_the_option() {
         (&["--thresholds", "--routine", "bytes,words,libc"], "--rounds 6 decides none"),
         (&["--selection", "/nonexistent", "--routine", "auto"], "/nonexistent"),
         (&["--selection", "/dev/null"], "--routine auto"),
+        (&["--routine", "auto"], "--selection FILE"),
         (&["--selection", "/dev/null", "--routine", "auto"], "not a regular file"),
         (&["--selection", "/proc/self/status", "--routine", "auto"], "haul-copy selection 1"),
         (&["--pin", "8191"], "--pin 8191"),

@@ -58,6 +58,8 @@ pub fn demonstration(document: &Document, story: &Demonstration<'_>, layout: imp
             paragraph(&mut out, "", &floor, 0, layout.columns());
         }
     }
+    let text = "The changes come from the pairs of runs, not from the two means beside them.";
+    paragraph(&mut out, "", text, 0, layout.columns());
     if real.iter().chain(&null).any(|c| c.doubts.iter().any(|doubt| doubt.id == DoubtId::TwoModes)) {
         let text = "! The runs of an arm fall into two groups, and their mean is in neither: something else came and went. \
                     Run it again when this machine has nothing else to do.";

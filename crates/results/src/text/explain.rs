@@ -17,7 +17,7 @@ const NAMES: usize = 30;
 const FEATURES: &str = "nic.feature.";
 
 /// Words of a report that are neither metrics nor doubts.
-const WORDS: [(&str, &str); 43] = [
+const WORDS: [(&str, &str); 45] = [
     ("client", "The end that drives the test."),
     ("server", "The end that runs 'haul serve'."),
     (
@@ -106,8 +106,20 @@ const WORDS: [(&str, &str); 43] = [
     ),
     (
         "cost",
-        "What a symbol or a class takes of CPU time (or cycles) for each KiB received, or each transaction, in profiled runs. It adds \
-         up to the path's CPU time; a share of samples also moves when something else does.",
+        "What a symbol or a class takes of CPU time (or cycles) for each KiB received, or each transaction, in profiled runs. Those of \
+         an end's threads add up to their CPU time, and those of a host to its busy time, which has other programs in it; a share \
+         of samples also moves when something else does.",
+    ),
+    (
+        "share",
+        "In a table of costs: the part of everything that was not idle, in percent. Read the cost first: a share grows when something \
+         else shrinks.",
+    ),
+    (
+        "task_clock",
+        "An event: the time for which a thread ran, or a CPU counted. A thread's stops and starts with each context switch and leaves \
+         out the switch itself, which the thread's CPU clock (thread_cpu, service_demand) has in it: of a thread that sleeps and \
+         wakes thousands of times a second it is some percent less.",
     ),
     (
         "class",

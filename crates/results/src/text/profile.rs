@@ -29,11 +29,15 @@ pub(super) fn show(out: &mut String, document: &Document, layout: Layout) {
     counts(out, document, layout);
     // Of a host that both ends share the symbols are told by end: a page of both together would say most of it twice.
     let by_end = document.costs.iter().any(|costs| costs.threads_only);
-    for changes in &document.cost_changes {
+    let changes = document.cost_changes.iter().filter(|changes| changes.threads_only);
+    for changes in changes.chain(document.cost_changes.iter().filter(|changes| !changes.threads_only)) {
         differences(out, changes, changes.threads_only || !by_end, layout);
     }
     let compared = !document.cost_changes.is_empty();
-    for costs in &document.costs {
+    // What the ends themselves did comes first: on a host there are also others.
+    let ordered = document.costs.iter().filter(|costs| costs.threads_only);
+    let ordered = ordered.chain(document.costs.iter().filter(|costs| !costs.threads_only));
+    for costs in ordered {
         // What is compared stands in the tables of changes.
         if !(compared && costs.threads_only) {
             table(out, costs, !compared && (costs.threads_only || !by_end), layout);
@@ -171,7 +175,7 @@ fn differences(out: &mut String, changes: &CostChanges, by_symbol: bool, layout:
     }
     let alone = changes.classes.iter().chain(&changes.symbols).filter(|row| is_alone(&row.change)).count();
     let mut text = format!(
-        "from {} {} of profiled runs; cheaper and dearer: the interval holds no 0, and it stands among all rows of the table",
+        "from {} {} of profiled runs; change: from the pairs, not from the means; cheaper and dearer: the interval holds no 0, and it stands among all rows of the table",
         changes.pairs,
         plural(changes.pairs, "pair"),
     );

@@ -287,7 +287,15 @@ fn ceilings(out: &mut String, figures: &[CellFigure], layout: Layout) {
         }
     }
     for (source, share) in best {
-        let text = format!("best cell: {share:.0} % {}", super::foreign(source));
+        let source = super::foreign(source);
+        // A share of what the cell itself has raised says nothing.
+        let text = match source.split_once(", raised to ") {
+            Some((ceiling, raised)) => {
+                let ceiling = ceiling.trim_start_matches("of ");
+                format!("best cell: beyond {ceiling} as it was measured; {raised} stands in its place")
+            }
+            None => format!("best cell: {share:.0} % {source}"),
+        };
         paragraph(out, "  ", &text, 4, layout.columns());
     }
 }

@@ -123,6 +123,13 @@ const TABLE: &[(By, Class, &str)] = &[
         "tools/perf/util/symbol.c symbol__is_idle, and the governors that choose how deep to sleep",
     ),
     (
+        By::Has(
+            "copy_to_nontemporal copy_from_nontemporal copy_user_nocache copy_from_iter_nocache copy_from_iter_flushcache check_object_size",
+        ),
+        Class::Copy,
+        "copies past the caches, by whatever name a kernel has for them; the check of what is copied (mm/usercopy.c)",
+    ),
+    (
         By::Has("csum_and_copy copy_and_csum csum_partial_copy"),
         Class::Copy,
         "copying that sums as it goes: without the sum it would be a copy all the same",
