@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use haul_lab::LabError;
 use haul_results::flame;
 use haul_results::profile::Costs;
-use haul_results::record::Document;
+use haul_results::record::{Document, Status};
 use haul_results::text;
 
 use crate::cli::Inside;
@@ -26,6 +26,10 @@ pub(crate) fn check(inside: &Inside) -> Result<()> {
             value: path.display().to_string(),
             why: why.to_owned(),
         };
+        // A pipe would be waited for, and what is a terminal or a device is not for pictures.
+        if fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
+            bail!(bad("it is not a regular file: give the name of one"));
+        }
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         if path.file_name().is_none() || path.is_dir() {
             bail!(bad("it is a directory: give the name of a file"));
@@ -34,12 +38,28 @@ pub(crate) fn check(inside: &Inside) -> Result<()> {
             bail!(bad("there is no such directory: make it first"));
         }
     }
+    if inside.flame_graph.is_some() && inside.flame_graph == inside.folded {
+        bail!(LabError::Option {
+            key: "folded".to_owned(),
+            value: inside.folded.as_ref().map(|path| path.display().to_string()).unwrap_or_default(),
+            why: "it is the file of --flame-graph too: give each its own".to_owned(),
+        });
+    }
     Ok(())
 }
 
 /// Writes what was asked for; the names of the files written.
 pub(crate) fn write(document: &Document, inside: &Inside) -> Result<Vec<PathBuf>> {
     let tables: Vec<&Costs> = document.costs.iter().filter(|costs| !costs.threads_only).collect();
+    let wanted = inside.flame_graph.is_some() || inside.folded.is_some();
+    if wanted && tables.is_empty() && document.status == Status::Complete {
+        let mut absent =
+            document.runs.iter().flat_map(|run| &run.profiles).filter_map(|it| it.reason.as_deref());
+        bail!(
+            "nothing was profiled, so there is no file to write: {}",
+            absent.next().unwrap_or("no run was complete")
+        );
+    }
     let alone = tables.len() == 1;
     let swept = tables.iter().any(|costs| costs.cell != tables[0].cell);
     let mut written = Vec::new();

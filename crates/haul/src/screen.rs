@@ -173,13 +173,16 @@ pub(crate) fn say(text: &str) {
     let turns = |c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let clean = |c: char| if (c.is_control() && c != '\n') || turns(c) { '\u{fffd}' } else { c };
     let (line, (done, written)) = (text.chars().map(clean).collect::<String>(), sync_channel(1));
+    let own = line.clone();
     let started = std::thread::Builder::new().name("haul-last-words".to_owned()).spawn(move || {
         put_line(&line);
         // Nobody waits any more where it took too long.
         let _ = done.send(());
     });
-    if started.is_ok() {
-        let _ = written.recv_timeout(LAST_WORDS);
+    match started {
+        Ok(_) => drop(written.recv_timeout(LAST_WORDS)),
+        // Better said with a wait than not at all.
+        Err(_) => put_line(&own),
     }
 }
 

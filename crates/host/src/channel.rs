@@ -53,6 +53,17 @@ enum Ends {
     Udp(UdpSocket, UdpSocket),
 }
 
+/// How blocks are put into a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Given {
+    /// By one call for all of them, but for datagrams.
+    Together,
+    /// By a call each, which copies.
+    Each,
+    /// By a call each, which lends the pages.
+    Lent,
+}
+
 impl Channel {
     /// Makes one.
     pub fn new(kind: ChannelKind) -> Result<Self> {
@@ -139,20 +150,21 @@ impl Channel {
         ByteCount(self.room as u64)
     }
 
-    /// How many blocks of that size it takes without a wait, each by a call of its own; 0 where it does not take one. A pipe has
-    /// places for pages, and those of a buffer that is not copied are its own, whatever they hold of it.
+    /// How many blocks of that size it takes without a wait, given so; 0 where it does not take one. A pipe has places for pages,
+    /// and those of a buffer that is not copied are its own, whatever they hold of it. A socket counts what each call adds with the
+    /// memory that holds it, which is most of it for a few bytes.
     #[must_use]
-    pub fn blocks(&self, block: usize, copied: bool) -> usize {
-        /// A datagram's header, and the rounding to what the allocator gives.
+    pub fn blocks(&self, block: usize, given: Given) -> usize {
+        /// The packet's own structure, a header, and the rounding to what the allocator gives.
         const BESIDE: usize = 1024;
         let page = sys::page_size();
         match self.ends {
-            Ends::Pipe(..) if !copied => self.room / page / (block.div_ceil(page) + 1),
+            Ends::Pipe(..) if given == Given::Lent => self.room / page / (block.div_ceil(page) + 1),
             // A write that does not fit the rest of the last page begins another.
             Ends::Pipe(..) if block < page => self.room / page * (page / block.max(1)),
             Ends::Pipe(..) => self.room / page / block.div_ceil(page),
-            Ends::Unix(..) | Ends::Tcp(..) => self.room / block.max(1),
-            Ends::Udp(..) => self.room / (block + BESIDE),
+            Ends::Unix(..) | Ends::Tcp(..) if given == Given::Together => self.room / block.max(1),
+            Ends::Unix(..) | Ends::Tcp(..) | Ends::Udp(..) => self.room / (block + BESIDE),
         }
     }
 
@@ -249,10 +261,37 @@ mod tests {
     }
 
     #[test]
+    fn many_small_writes_to_a_socket_fit_as_well() {
+        let never = Stop::never().expect("stop");
+        for kind in [ChannelKind::Unix, ChannelKind::Tcp] {
+            let channel = Channel::new(kind).expect("a channel");
+            crate::socket::set_nonblocking(channel.sender(), true).expect("nonblocking");
+            for size in [1, 7, 16, 64, 1000, 4096, 16_384] {
+                let (count, bytes) = (channel.blocks(size, Given::Each), vec![7; size]);
+                assert!(count > 0, "{kind:?}, {size}");
+                for _ in 0..3 {
+                    for number in 0..count {
+                        let sent = block::plain(channel.sender(), None, &mut Block::From(&bytes));
+                        assert_eq!(sent.ok(), Some(size), "{kind:?}, {size}: {number} of {count}");
+                    }
+                    channel.await_arrival(count * size, &never).expect("they come");
+                    let mut found = vec![0; count * size];
+                    let mut taken = 0;
+                    while taken < found.len() {
+                        let read =
+                            block::plain(channel.receiver(), None, &mut Block::Into(&mut found[taken..]));
+                        taken += read.expect("read");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
     fn datagrams_that_fit_all_arrive() {
         let channel = Channel::new(ChannelKind::Udp).expect("a channel");
         for size in [1, 100, 8192, 40_000] {
-            let count = channel.blocks(size, true);
+            let count = channel.blocks(size, Given::Each);
             assert!(count > 0, "{size}");
             for round in 0..20_u8 {
                 for _ in 0..count {
@@ -275,24 +314,24 @@ mod tests {
         let channel = Channel::new(ChannelKind::Pipe).expect("a channel");
         crate::socket::set_nonblocking(channel.sender(), true).expect("nonblocking");
         for size in [1, 7, 1000, 4095, 4096, 4097, 8192, 60_000] {
-            for copied in [true, false] {
-                let (count, bytes) = (channel.blocks(size, copied), vec![7; size + 1]);
+            for given in [Given::Each, Given::Lent] {
+                let (count, bytes) = (channel.blocks(size, given), vec![7; size + 1]);
                 // One byte past the allocator's alignment, so that pages are touched that hold little of it.
                 let block = &bytes[1..];
                 for number in 0..count {
-                    let sent = if copied {
+                    let sent = if given == Given::Each {
                         block::plain(channel.sender(), None, &mut Block::From(block))
                     } else {
                         block::into_pipe(block::WriteEnd::of(channel.sender()).expect("it is"), block)
                     };
-                    assert_eq!(sent.ok(), Some(size), "{size}, {copied}: {number} of {count}");
+                    assert_eq!(sent.ok(), Some(size), "{size}, {given:?}: {number} of {count}");
                 }
                 let mut found = vec![0; size];
                 for _ in 0..count {
                     let read = block::plain(channel.receiver(), None, &mut Block::Into(&mut found));
                     assert_eq!(read.expect("read"), size);
                 }
-                assert_eq!(channel.blocks(1 << 20, copied), 0);
+                assert_eq!(channel.blocks(1 << 20, given), 0);
             }
         }
     }

@@ -25,7 +25,7 @@ pub(crate) struct Inside {
     events: Vec<String>,
     /// Sample what the CPUs of both ends do, so many times a second, and show what each symbol costs: in runs of their own, after
     /// the measured ones, because sampling takes time
-    #[arg(long, value_name = "HZ", num_args = 0..=1, require_equals = true, default_missing_value = HZ)]
+    #[arg(long, value_name = "HZ", num_args = 0..=1, require_equals = true, default_missing_value = HZ, value_parser = clap::value_parser!(u32).range(1..=20_000))]
     profile: Option<u32>,
     /// Profile so many runs of every cell and arm, or 'measured' to sample the measured runs themselves; 6 is the fewest that give
     /// an interval

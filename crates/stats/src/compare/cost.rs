@@ -33,7 +33,7 @@ impl Cost {
     #[must_use]
     pub fn of(runs: &[f64], confidence: f64) -> Option<Self> {
         let interval = SignedRank::new(runs)?.interval(1.0 - confidence);
-        let mean = runs.iter().sum::<f64>() / runs.len() as f64;
+        let mean = mean_of(runs.iter().copied());
         // Of a skewed set the mean can lie beyond the interval of the middle: then both are true, and it is widened.
         let interval = interval.map(|[low, high]| [low.min(mean), high.max(mean)]);
         Some(Self { mean, interval, runs: runs.len() })
@@ -63,25 +63,31 @@ impl CostChange {
     /// The change over `(base, arm)` of each pair; `None` of no pairs.
     #[must_use]
     pub fn of(pairs: &[(f64, f64)], confidence: f64) -> Option<Self> {
-        let differences: Vec<f64> = pairs.iter().map(|(base, arm)| arm - base).collect();
+        // Of two sums of nothing −0 and 0 differ by a sign only.
+        let differences: Vec<f64> = pairs.iter().map(|(base, arm)| arm - base + 0.0).collect();
         let ranks = SignedRank::new(&differences)?;
         let interval = ranks.interval(1.0 - confidence);
-        let n = pairs.len() as f64;
         let verdict = match interval {
             Some([low, _]) if low > 0.0 => Verdict::Worse,
             Some([_, high]) if high < 0.0 => Verdict::Better,
             _ => Verdict::Undecided,
         };
         Some(Self {
-            base: pairs.iter().map(|(base, _)| base).sum::<f64>() / n,
-            arm: pairs.iter().map(|(_, arm)| arm).sum::<f64>() / n,
-            change: ranks.estimate(),
+            base: mean_of(pairs.iter().map(|(base, _)| *base)),
+            arm: mean_of(pairs.iter().map(|(_, arm)| *arm)),
+            change: ranks.estimate() + 0.0,
             interval,
             p_value: interval.map(|_| (2.0 * ranks.p_above(0.0).min(ranks.p_below(0.0))).min(1.0)),
             verdict,
             verdict_corrected: verdict,
         })
     }
+}
+
+/// The mean; a sum of nothing is −0, which becomes 0.
+fn mean_of(values: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let n = values.len() as f64;
+    values.sum::<f64>() / n + 0.0
 }
 
 /// Corrects the verdicts of all parts of one table for their number (Holm 1979).

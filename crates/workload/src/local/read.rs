@@ -27,7 +27,7 @@ use std::time::Duration;
 use haul_copy::MappedFile;
 use haul_host::block::{self, Block, Workers};
 use haul_host::cached::{self, CachedFile};
-use haul_host::channel::{Channel, ChannelKind};
+use haul_host::channel::{Channel, ChannelKind, Given};
 use haul_host::memory::{self, Room};
 use haul_host::signal::Stop;
 use haul_host::socket::PageBuffer;
@@ -450,8 +450,12 @@ fn begun(passes: u64) -> Sample {
 
 /// How many blocks a channel is filled with at once; 0 where not one fits.
 fn at_once(channel: &Channel, way: Way, point: &Point) -> usize {
-    let copied = way == Way::Read || point.with != ReadWith::Splice;
-    channel.blocks(point.block.as_usize().unwrap_or(usize::MAX), copied)
+    let given = match (way, point.with) {
+        (Way::Read, _) => Given::Together,
+        (Way::Write, ReadWith::Splice) => Given::Lent,
+        (Way::Write, _) => Given::Each,
+    };
+    channel.blocks(point.block.as_usize().unwrap_or(usize::MAX), given)
 }
 
 /// Writes all of it, and ends early at the request to stop.
