@@ -1,6 +1,8 @@
 //! What looking costs: the same load with events counted, with its CPUs sampled, and with neither.
 //!
-//! Both ends share a kernel here, which one end looks at as a whole, beside the threads of either: the dearest case.
+//! Both ends share a kernel here, which one end looks at as a whole, beside the threads of either: the dearest case. `perf record` of
+//! the same load by the same event stands beside: on a virtual machine each sample is a timer's interrupt that leaves it, which
+//! takes what it takes, whoever asks for it.
 
 use crate::counter::Counts;
 use crate::table::{Place, Row, Table};
@@ -35,10 +37,15 @@ fn table(
 ) -> Table {
     let row =
         |name: &str, more: &str| Row::haul(name, workload, &format!("{options} {more}"), metric).at(place);
+    let plain = row("nothing", "");
+    let perf = format!("perf record -q -a -g -e cpu-clock -F 997 -o /dev/null -- {}", plain.client);
+    let perf = Row { name: "perf record -g".to_owned(), client: perf, ..plain.clone() };
     Table::new(format!("{what}, looked at and not, {}", place.text()), counts)
-        .row(row("nothing", ""))
+        .row(plain)
         .row(row("--counters", "--counters"))
         .row(row("--profile", "--profile=997 --profile-runs measured"))
+        .row(perf)
         .ratio("--counters", &["nothing"], Some(COUNTED), None)
         .ratio("--profile", &["nothing"], Some(SAMPLED), None)
+        .ratio("--profile", &["perf record -g"], Some(SAMPLED), None)
 }
