@@ -9,7 +9,6 @@ use haul_host::probe::profile;
 use haul_host::thread::Tid;
 use haul_results::profile::{Count, Profile, Stack, Symbol, Whose};
 use haul_stats::{Doubt, DoubtId, Metric, Reading, Scope};
-use haul_workload::report::EndReport;
 use haul_workload::{Direction, RunOutcome, RunSpec, Workload};
 
 /// Share of the window for which an event must have been on a counter for a ratio to be made of it.
@@ -68,12 +67,7 @@ pub(crate) fn looked(spec: &RunSpec, outcomes: &[RunOutcome]) -> Looked {
             ratios(&mut all.readings, &observed.threads, scope, "threads", work);
         }
         if let Some(found) = &observed.profile {
-            all.profiles.push(profiled(
-                found,
-                host,
-                work,
-                &threads(spec, outcomes, shared.then_some(()), scope),
-            ));
+            all.profiles.push(profiled(found, host, work, &threads(spec, outcomes, shared, scope)));
         } else if let Some(reason) = &observed.reason {
             let hz = spec.observe.profile_hz.unwrap_or_default();
             all.profiles.push(absent(host, hz, work, reason.clone()));
@@ -98,15 +92,11 @@ fn scope(spec: &RunSpec, client: bool) -> Scope {
 }
 
 /// The worker threads by number, and the end they belong to: of both where they are on one host.
-fn threads(spec: &RunSpec, outcomes: &[RunOutcome], shared: Option<()>, own: Scope) -> Vec<(Tid, Scope)> {
-    let of = |client: bool| {
-        let pick = move |leg: &RunOutcome| if client { leg.client.clone() } else { leg.server.clone() };
-        let name = scope(spec, client);
-        let ends: Vec<EndReport> = outcomes.iter().map(pick).collect();
-        ends.into_iter().flat_map(|end| end.threads).filter_map(move |thread| Some((thread.tid?, name)))
-    };
-    let both = of(true).chain(of(false));
-    both.filter(|(_, scope)| shared.is_some() || *scope == own).collect()
+fn threads(spec: &RunSpec, outcomes: &[RunOutcome], shared: bool, own: Scope) -> Vec<(Tid, Scope)> {
+    let ends = outcomes.iter().flat_map(|leg| [(true, &leg.client), (false, &leg.server)]);
+    let named = ends.map(|(client, end)| (scope(spec, client), end));
+    let wanted = named.filter(|(scope, _)| shared || *scope == own);
+    wanted.flat_map(|(scope, end)| end.threads.iter().filter_map(move |it| Some((it.tid?, scope)))).collect()
 }
 
 fn counted(count: &counters::Count, scope: Scope, whose: Whose) -> Count {

@@ -26,6 +26,9 @@ macro_rules! add_rax {
 }
 
 /// Words, then what is left of a word. Not a function: `rdi`, `rsi`, `rdx`, `r8` and `cl` are as the module says.
+///
+/// # Safety
+/// It is jumped to from routines of this module alone, with the registers as the module says.
 #[unsafe(naked)]
 pub(super) unsafe extern "sysv64" fn copy_words() -> Raw {
     naked_asm!(
@@ -78,6 +81,9 @@ pub(super) unsafe extern "sysv64" fn copy_words() -> Raw {
 }
 
 /// Bytes until one faults. Not a function: `rdi`, `rsi`, `rdx`, `r8` and `cl` are as the module says.
+///
+/// # Safety
+/// It is jumped to from routines of this module alone, with the registers as the module says.
 #[unsafe(naked)]
 pub(super) unsafe extern "sysv64" fn copy_bytes() -> Raw {
     naked_asm!(
@@ -102,6 +108,9 @@ pub(super) unsafe extern "sysv64" fn copy_bytes() -> Raw {
 }
 
 /// Words, then what is left of a word. Not a function: `rdi`, `rsi`, `r8` and `cl` are as the module says.
+///
+/// # Safety
+/// It is jumped to from routines of this module alone, with the registers as the module says.
 #[unsafe(naked)]
 pub(super) unsafe extern "sysv64" fn sum_words() -> Raw {
     naked_asm!(
@@ -147,6 +156,9 @@ pub(super) unsafe extern "sysv64" fn sum_words() -> Raw {
 }
 
 /// Bytes until one faults. Not a function: `rdi`, `rsi`, `r8` and `cl` are as the module says.
+///
+/// # Safety
+/// It is jumped to from routines of this module alone, with the registers as the module says.
 #[unsafe(naked)]
 pub(super) unsafe extern "sysv64" fn sum_bytes() -> Raw {
     naked_asm!(

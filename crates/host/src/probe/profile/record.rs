@@ -204,15 +204,12 @@ fn quarters(half: u32) -> [u16; 2] {
     [at(0), at(2)]
 }
 
+/// Records as the kernel writes them, for tests.
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    /// A record of these words, as the kernel writes it.
-    fn bytes_of(kind: u32, misc: u16, words: &[u64]) -> Vec<u8> {
-        let size = u16::try_from(HEADER + words.len() * 8).expect("short");
+pub(super) mod written {
+    /// A record of these words.
+    pub(in super::super) fn record(kind: u32, misc: u16, words: &[u64]) -> Vec<u8> {
+        let size = u16::try_from(super::HEADER + words.len() * 8).expect("short");
         let mut bytes = kind.to_ne_bytes().to_vec();
         bytes.extend(misc.to_ne_bytes());
         bytes.extend(size.to_ne_bytes());
@@ -222,11 +219,20 @@ mod tests {
         bytes
     }
 
-    fn pair(first: u32, second: u32) -> u64 {
+    /// Two numbers of four bytes as one word, in the order of memory.
+    pub(in super::super) fn pair(first: u32, second: u32) -> u64 {
         let mut bytes = first.to_ne_bytes().to_vec();
         bytes.extend(second.to_ne_bytes());
-        word(&bytes)
+        super::word(&bytes)
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::written::{pair, record as bytes_of};
+    use super::*;
 
     fn sample(misc: u16, ip: u64, time: u64, chain: &[u64]) -> Vec<u8> {
         let mut words = vec![ip, pair(12, 34), time, pair(1, 0), 1_003_009, chain.len() as u64];

@@ -1,23 +1,5 @@
+use super::super::record::written::{pair, record};
 use super::*;
-
-/// A record as the kernel writes it, from words.
-fn record(kind: u32, misc: u16, words: &[u64]) -> Vec<u8> {
-    let size = u16::try_from(8 + words.len() * 8).expect("short");
-    let mut bytes = kind.to_ne_bytes().to_vec();
-    bytes.extend(misc.to_ne_bytes());
-    bytes.extend(size.to_ne_bytes());
-    for word in words {
-        bytes.extend(word.to_ne_bytes());
-    }
-    bytes
-}
-
-fn pair(first: u32, second: u32) -> u64 {
-    let mut bytes = [0; 8];
-    bytes[..4].copy_from_slice(&first.to_ne_bytes());
-    bytes[4..].copy_from_slice(&second.to_ne_bytes());
-    u64::from_ne_bytes(bytes)
-}
 
 const KERNEL_MODE: u16 = 1;
 const USER_MODE: u16 = 2;
