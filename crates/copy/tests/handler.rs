@@ -650,12 +650,16 @@ fn a_signal_that_is_sent_in_the_middle_of_a_copy_is_no_fault() {
         let myself = unsafe { libc::pthread_self() };
         let process = libc::pid_t::try_from(std::process::id()).unwrap();
         let over = AtomicBool::new(false);
+        // An emulator keeps a thread's mask of SIGSEGV to itself, as it needs the signal: what is sent to the process the
+        // kernel may give to a thread whose guest blocks it, when this one is off its CPU with another signal waiting.
+        // There it stays. Seen once; natively both ways are taken.
+        let to_the_process = std::env::var_os("HAUL_COPY_EMULATOR").is_none();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let _over = Over(&over);
                 block(libc::SIGSEGV, libc::SIG_BLOCK);
                 for turn in 0..MOST {
-                    if turn % 2 == 0 {
+                    if to_the_process && turn % 2 == 0 {
                         // SAFETY: it takes any process and any signal.
                         unsafe { libc::kill(process, libc::SIGSEGV) };
                     } else {
