@@ -9,8 +9,8 @@
 //! business of [`crate::settings`], and so is everything that keeps a change from outliving its purpose:
 //! [`set_wanted`] writes no journal.
 //!
-//! Sources: `net/ethtool/features.c`, `Documentation/networking/netdev-features.rst`. Rings, coalescing and channels
-//! are only read here.
+//! Sources: `net/ethtool/features.c`, `Documentation/networking/netdev-features.rst`; widths of numbers: the policies in
+//! `net/ethtool/{coalesce,rings,channels,pause}.c`.
 
 mod message;
 
@@ -21,7 +21,7 @@ use netlink_packet_generic::ctrl::nlas::GenlCtrlAttrs;
 use netlink_packet_generic::ctrl::{GenlCtrl, GenlCtrlCmd};
 use serde::{Deserialize, Serialize};
 
-use self::message::{Message, features as kind, request};
+use self::message::{Message, Width, features as kind, request};
 use crate::error::{HostError, Result};
 use crate::netlink::Connection;
 
@@ -155,17 +155,72 @@ impl Ethtool {
         Ok(SetReply { refused: bits(kind::WANTED)?, changed: bits(kind::ACTIVE)? })
     }
 
-    /// The plain numbers in the answer to `command`; a device that has no such thing answers "not supported".
-    fn numbers(
-        &mut self,
-        operation: &'static str,
-        index: u32,
-        command: u8,
-        names: Names,
-    ) -> Result<BTreeMap<String, u64>> {
-        let answer = self.ask(operation, index, Message::about(command, index, None))?;
-        let number = |(kind, name): &(u16, &str)| Some(((*name).to_owned(), answer.number(*kind)?));
+    /// What the device has of a group, with the maxima; a device that has no such thing answers "not supported".
+    pub(crate) fn numbers(&mut self, group: Group, index: u32) -> Result<BTreeMap<String, u64>> {
+        let Table { read, get, names, .. } = group.table();
+        let answer = self.ask(read, index, Message::about(*get, index, None))?;
+        let number = |number: &Number| Some((number.name.to_owned(), answer.number(number.kind)?));
         Ok(names.iter().filter_map(number).collect())
+    }
+
+    /// Asks for numbers of a group by name, all in one request: moderation that adapts is turned off in the same breath as
+    /// the number it would override is set. The kernel refuses where the device at `index` is no longer called `name`.
+    pub(crate) fn set_numbers(
+        &mut self,
+        group: Group,
+        index: u32,
+        name: &str,
+        values: &BTreeMap<String, u64>,
+    ) -> Result<()> {
+        let Table { write, set, names, .. } = group.table();
+        let mut message = Message::about(*set, index, Some(name));
+        for (wanted, &value) in values {
+            let found = names.iter().find(|number| number.name == wanted && number.settable);
+            let width = found.and_then(|number| {
+                let width = if number.wide {
+                    u32::try_from(value).map(Width::Word)
+                } else {
+                    u8::try_from(value).map(Width::Byte)
+                };
+                Some((number.kind, width.ok()?))
+            });
+            let Some((kind, width)) = width else {
+                let reason = format!("{} has no {wanted} that could be {value}", group.word());
+                return Err(HostError::Unavailable { operation: write, object: name.to_owned(), reason });
+            };
+            message = message.with_number(kind, width);
+        }
+        self.tell(write, index, message)
+    }
+
+    /// The flags a driver has invented for itself.
+    pub(crate) fn private_flags(&mut self, index: u32) -> Result<BTreeMap<String, bool>> {
+        let operation = "read the private flags of";
+        let answer = self.ask(operation, index, Message::about(request::PRIVFLAGS_GET, index, None))?;
+        let bits = answer
+            .bits(message::PRIVATE_FLAGS)
+            .map_err(|error| not_understood(operation, index, error.to_string()))?;
+        Ok(bits.into_iter().collect())
+    }
+
+    /// Asks for private flags by name.
+    pub(crate) fn set_private_flags(
+        &mut self,
+        index: u32,
+        name: &str,
+        flags: &BTreeMap<String, bool>,
+    ) -> Result<()> {
+        let bits: Vec<(&str, bool)> = flags.iter().map(|(flag, on)| (flag.as_str(), *on)).collect();
+        let ask = Message::about(request::PRIVFLAGS_SET, index, Some(name))
+            .with_bits(message::PRIVATE_FLAGS, &bits);
+        self.tell("change the private flags of", index, ask)
+    }
+
+    /// Sends one request that is answered by yes or no.
+    fn tell(&mut self, operation: &'static str, index: u32, message: Message) -> Result<()> {
+        let mut message = GenlMessage::from_payload(message);
+        message.set_resolved_family_id(self.family);
+        self.connection.request(operation, &object(index), message, 0).map(drop)
     }
 
     /// Sends one request and returns the family's one answer.
@@ -195,17 +250,17 @@ pub fn set_wanted(index: u32, name: &str, bits: &[(&str, bool)]) -> Result<SetRe
 
 /// Ring sizes (descriptors; buffer and completion sizes in bytes) and their maxima.
 pub fn rings(index: u32) -> Result<BTreeMap<String, u64>> {
-    Ethtool::open()?.numbers("read the ring sizes of", index, request::RINGS_GET, RINGS)
+    Ethtool::open()?.numbers(Group::Ring, index)
 }
 
 /// Interrupt coalescing: times in microseconds, counts in frames, switches as 0 and 1.
 pub fn coalesce(index: u32) -> Result<BTreeMap<String, u64>> {
-    Ethtool::open()?.numbers("read the interrupt coalescing of", index, request::COALESCE_GET, COALESCE)
+    Ethtool::open()?.numbers(Group::Coalesce, index)
 }
 
 /// Channels (queues with their interrupt) and their maxima.
 pub fn channels(index: u32) -> Result<BTreeMap<String, u64>> {
-    Ethtool::open()?.numbers("read the channels of", index, request::CHANNELS_GET, CHANNELS)
+    Ethtool::open()?.numbers(Group::Channels, index)
 }
 
 fn object(index: u32) -> String {
@@ -216,72 +271,166 @@ fn not_understood(operation: &'static str, index: u32, what: String) -> HostErro
     HostError::Answer { operation, object: object(index), what }
 }
 
-/// Attribute numbers and the names haul gives them in the record.
-type Names = &'static [(u16, &'static str)];
+/// A family of numbers that are read in one message and set in another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Group {
+    /// When the device interrupts.
+    Coalesce,
+    /// Sizes of its rings of descriptors.
+    Ring,
+    /// Its queues and their interrupts.
+    Channels,
+    /// Flow control of the link.
+    Pause,
+}
+
+/// How a group is spoken of.
+struct Table {
+    read: &'static str,
+    write: &'static str,
+    get: u8,
+    set: u8,
+    names: &'static [Number],
+}
+
+/// One number: its attribute, the name haul gives it, its width, and whether it can be set.
+struct Number {
+    kind: u16,
+    name: &'static str,
+    wide: bool,
+    settable: bool,
+}
+
+const fn word(kind: u16, name: &'static str) -> Number {
+    Number { kind, name, wide: true, settable: true }
+}
+
+const fn byte(kind: u16, name: &'static str) -> Number {
+    Number { kind, name, wide: false, settable: true }
+}
+
+const fn fixed(kind: u16, name: &'static str) -> Number {
+    Number { kind, name, wide: true, settable: false }
+}
+
+impl Group {
+    pub(crate) const ALL: [Self; 4] = [Self::Coalesce, Self::Ring, Self::Channels, Self::Pause];
+
+    /// Its part in the name of a setting.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Coalesce => "coalesce",
+            Self::Ring => "ring",
+            Self::Channels => "channels",
+            Self::Pause => "pause",
+        }
+    }
+
+    fn table(self) -> &'static Table {
+        match self {
+            Self::Coalesce => &COALESCE,
+            Self::Ring => &RINGS,
+            Self::Channels => &CHANNELS,
+            Self::Pause => &PAUSE,
+        }
+    }
+}
+
+/// The numbers of a group that can be set on some device.
+pub(crate) fn settable(group: Group) -> Vec<&'static str> {
+    group.table().names.iter().filter(|number| number.settable).map(|number| number.name).collect()
+}
 
 /// `ETHTOOL_A_RINGS_*`.
-const RINGS: Names = &[
-    (2, "rx-max"),
-    (3, "rx-mini-max"),
-    (4, "rx-jumbo-max"),
-    (5, "tx-max"),
-    (6, "rx"),
-    (7, "rx-mini"),
-    (8, "rx-jumbo"),
-    (9, "tx"),
-    (10, "rx-buf-len"),
-    (11, "tcp-data-split"),
-    (12, "cqe-size"),
-    (13, "tx-push"),
-    (14, "rx-push"),
-    (15, "tx-push-buf-len"),
-    (16, "tx-push-buf-len-max"),
-    (17, "hds-thresh"),
-    (18, "hds-thresh-max"),
-];
+const RINGS: Table = Table {
+    read: "read the ring sizes of",
+    write: "change the ring sizes of",
+    get: request::RINGS_GET,
+    set: request::RINGS_SET,
+    names: &[
+        fixed(2, "rx-max"),
+        fixed(3, "rx-mini-max"),
+        fixed(4, "rx-jumbo-max"),
+        fixed(5, "tx-max"),
+        word(6, "rx"),
+        word(7, "rx-mini"),
+        word(8, "rx-jumbo"),
+        word(9, "tx"),
+        word(10, "rx-buf-len"),
+        byte(11, "tcp-data-split"),
+        word(12, "cqe-size"),
+        byte(13, "tx-push"),
+        byte(14, "rx-push"),
+        word(15, "tx-push-buf-len"),
+        fixed(16, "tx-push-buf-len-max"),
+        word(17, "hds-thresh"),
+        fixed(18, "hds-thresh-max"),
+    ],
+};
 
 /// `ETHTOOL_A_CHANNELS_*`.
-const CHANNELS: Names = &[
-    (2, "rx-max"),
-    (3, "tx-max"),
-    (4, "other-max"),
-    (5, "combined-max"),
-    (6, "rx"),
-    (7, "tx"),
-    (8, "other"),
-    (9, "combined"),
-];
+const CHANNELS: Table = Table {
+    read: "read the channels of",
+    write: "change the channels of",
+    get: request::CHANNELS_GET,
+    set: request::CHANNELS_SET,
+    names: &[
+        fixed(2, "rx-max"),
+        fixed(3, "tx-max"),
+        fixed(4, "other-max"),
+        fixed(5, "combined-max"),
+        word(6, "rx"),
+        word(7, "tx"),
+        word(8, "other"),
+        word(9, "combined"),
+    ],
+};
 
 /// `ETHTOOL_A_COALESCE_*`.
-const COALESCE: Names = &[
-    (2, "rx-usecs"),
-    (3, "rx-frames"),
-    (4, "rx-usecs-irq"),
-    (5, "rx-frames-irq"),
-    (6, "tx-usecs"),
-    (7, "tx-frames"),
-    (8, "tx-usecs-irq"),
-    (9, "tx-frames-irq"),
-    (10, "stats-block-usecs"),
-    (11, "adaptive-rx"),
-    (12, "adaptive-tx"),
-    (13, "pkt-rate-low"),
-    (14, "rx-usecs-low"),
-    (15, "rx-frames-low"),
-    (16, "tx-usecs-low"),
-    (17, "tx-frames-low"),
-    (18, "pkt-rate-high"),
-    (19, "rx-usecs-high"),
-    (20, "rx-frames-high"),
-    (21, "tx-usecs-high"),
-    (22, "tx-frames-high"),
-    (23, "sample-interval"),
-    (24, "cqe-mode-tx"),
-    (25, "cqe-mode-rx"),
-    (26, "tx-aggr-max-bytes"),
-    (27, "tx-aggr-max-frames"),
-    (28, "tx-aggr-time-usecs"),
-];
+const COALESCE: Table = Table {
+    read: "read the interrupt coalescing of",
+    write: "change the interrupt coalescing of",
+    get: request::COALESCE_GET,
+    set: request::COALESCE_SET,
+    names: &[
+        word(2, "rx-usecs"),
+        word(3, "rx-frames"),
+        word(4, "rx-usecs-irq"),
+        word(5, "rx-frames-irq"),
+        word(6, "tx-usecs"),
+        word(7, "tx-frames"),
+        word(8, "tx-usecs-irq"),
+        word(9, "tx-frames-irq"),
+        word(10, "stats-block-usecs"),
+        byte(11, "adaptive-rx"),
+        byte(12, "adaptive-tx"),
+        word(13, "pkt-rate-low"),
+        word(14, "rx-usecs-low"),
+        word(15, "rx-frames-low"),
+        word(16, "tx-usecs-low"),
+        word(17, "tx-frames-low"),
+        word(18, "pkt-rate-high"),
+        word(19, "rx-usecs-high"),
+        word(20, "rx-frames-high"),
+        word(21, "tx-usecs-high"),
+        word(22, "tx-frames-high"),
+        word(23, "sample-interval"),
+        byte(24, "cqe-mode-tx"),
+        byte(25, "cqe-mode-rx"),
+        word(26, "tx-aggr-max-bytes"),
+        word(27, "tx-aggr-max-frames"),
+        word(28, "tx-aggr-time-usecs"),
+    ],
+};
+
+/// `ETHTOOL_A_PAUSE_*`.
+const PAUSE: Table = Table {
+    read: "read the flow control of",
+    write: "change the flow control of",
+    get: request::PAUSE_GET,
+    set: request::PAUSE_SET,
+    names: &[byte(2, "autoneg"), byte(3, "rx"), byte(4, "tx")],
+};
 
 #[cfg(test)]
 mod tests {

@@ -178,6 +178,51 @@ pub fn set_mtu(index: u32, mtu: ByteCount) -> Result<()> {
     change("set the MTU of", &object, RouteNetlinkMessage::SetLink(message), 0)
 }
 
+/// What a device is set to, and how far it can be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LinkLimits {
+    /// Largest packet, bytes.
+    pub(crate) mtu: u32,
+    /// Its least and greatest; `None` where the kernel does not say, 0 for no limit.
+    pub(crate) mtu_min: Option<u32>,
+    pub(crate) mtu_max: Option<u32>,
+    /// Packets its queueing discipline may hold by default.
+    pub(crate) tx_queue_len: u32,
+}
+
+/// The limits of a device.
+pub(crate) fn limits(index: u32) -> Result<LinkLimits> {
+    let mut query = LinkMessage::default();
+    query.header.index = index;
+    let object = format!("device number {index}");
+    let answers = connection()?.request("read", &object, RouteNetlinkMessage::GetLink(query), 0)?;
+    let found = answers.into_iter().find_map(|message| match message {
+        RouteNetlinkMessage::NewLink(found) => Some(found),
+        _ => None,
+    });
+    let no_device = || HostError::Answer { operation: "read", object, what: "no device in it".to_owned() };
+    let mut limits = LinkLimits { mtu: 0, mtu_min: None, mtu_max: None, tx_queue_len: 0 };
+    for attribute in found.ok_or_else(no_device)?.attributes {
+        match attribute {
+            LinkAttribute::Mtu(mtu) => limits.mtu = mtu,
+            LinkAttribute::MinMtu(mtu) => limits.mtu_min = Some(mtu),
+            LinkAttribute::MaxMtu(mtu) => limits.mtu_max = Some(mtu),
+            LinkAttribute::TxQueueLen(packets) => limits.tx_queue_len = packets,
+            _ => {}
+        }
+    }
+    Ok(limits)
+}
+
+/// Sets how many packets a queueing discipline made later may hold.
+pub(crate) fn set_tx_queue_len(index: u32, packets: u32) -> Result<()> {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    message.attributes.push(LinkAttribute::TxQueueLen(packets));
+    let object = format!("device number {index}");
+    change("set the queue length of", &object, RouteNetlinkMessage::SetLink(message), 0)
+}
+
 /// Sets a device up or down.
 pub fn set_up(index: u32, up: bool) -> Result<()> {
     let mut message = LinkMessage::default();

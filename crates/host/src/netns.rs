@@ -62,6 +62,23 @@ impl Netns {
         Ok(opened)
     }
 
+    /// The namespace the process was started in: that of its main thread, which never leaves it. Who has since entered a user
+    /// namespace can name it and not enter it; then it has no cookie.
+    pub(crate) fn of_process() -> Result<Self> {
+        const PROCESS: &str = "/proc/self/ns/net";
+        let file = File::open(PROCESS).named("open the network namespace", || PROCESS.into())?;
+        let inode = inode(&file)?;
+        let current = Self::current()?;
+        if current.id.inode == inode {
+            return Ok(current);
+        }
+        let mut found = Self { file: Arc::new(file), id: NetnsId { inode, cookie: None } };
+        if let Ok(cookie) = found.run(cookie_here) {
+            found.id.cookie = cookie?;
+        }
+        Ok(found)
+    }
+
     /// A new namespace with nothing in it but a loopback device, which is down.
     pub fn create() -> Result<Self> {
         on_own_thread("haul-netns", || {

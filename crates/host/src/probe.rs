@@ -16,6 +16,7 @@ pub mod ports;
 pub mod profile;
 mod symbols;
 
+pub(crate) use activity::interrupt_numbers;
 pub use activity::{Activity, ActivityUse};
 pub use cpu::{CpuUse, HostCpu};
 pub use environment::{Change, Fact, Fingerprint};

@@ -12,6 +12,7 @@ mod control;
 mod file;
 mod mapped;
 mod memory;
+mod mount;
 mod net;
 mod nic;
 mod notice;
@@ -29,6 +30,7 @@ pub(crate) use cached::{cached_pages, file_system, resident_pages};
 pub(crate) use file::{memory_file, pipe_size, sendfile, splice_from, splice_to};
 pub(crate) use mapped::{Taken, Window, page_size};
 pub(crate) use memory::{HugeTable, Mapping};
+pub(crate) use mount::sysfs_here;
 pub(crate) use net::{
     EpollEvent, buffer_locks, driver_info, epoll_change, epoll_create, epoll_wait, int_option, memory_info,
     recv, send, set_option, set_option_bytes, tcp_info,
@@ -36,7 +38,8 @@ pub(crate) use net::{
 pub(crate) use nic::{counter_names, counter_values};
 pub(crate) use notice::{next_error, wait_for};
 pub(crate) use ns::{
-    NamespaceKind, effective_ids, enter, keep_without, leave, netns_cookie, open_files, set_open_files,
+    NamespaceKind, effective_ids, enter, keep_without, kill_group, leave, netns_cookie, never_block,
+    open_files, set_open_files,
 };
 pub(crate) use perf::{
     PerfAttributes, PerfOf, PerfRing, flag as perf_flag, perf_disable, perf_enable, perf_open, perf_read,

@@ -17,10 +17,20 @@ const VERSION: u8 = 1;
 pub(super) mod request {
     pub(in super::super) const FEATURES_GET: u8 = 11;
     pub(in super::super) const FEATURES_SET: u8 = 12;
+    pub(in super::super) const PRIVFLAGS_GET: u8 = 13;
+    pub(in super::super) const PRIVFLAGS_SET: u8 = 14;
     pub(in super::super) const RINGS_GET: u8 = 15;
+    pub(in super::super) const RINGS_SET: u8 = 16;
     pub(in super::super) const CHANNELS_GET: u8 = 17;
+    pub(in super::super) const CHANNELS_SET: u8 = 18;
     pub(in super::super) const COALESCE_GET: u8 = 19;
+    pub(in super::super) const COALESCE_SET: u8 = 20;
+    pub(in super::super) const PAUSE_GET: u8 = 21;
+    pub(in super::super) const PAUSE_SET: u8 = 22;
 }
+
+/// `ETHTOOL_A_PRIVFLAGS_FLAGS`.
+pub(super) const PRIVATE_FLAGS: u16 = 2;
 
 /// `ETHTOOL_A_FEATURES_*`; the header is number 1 in every message.
 pub(super) mod features {
@@ -40,6 +50,13 @@ const BITSET_VALUE: u16 = 4;
 const BITSET_BITS_BIT: u16 = 1;
 const BITSET_BIT_NAME: u16 = 2;
 const BITSET_BIT_VALUE: u16 = 3;
+
+/// A number as wide as the kernel's policy for its attribute says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Width {
+    Byte(u8),
+    Word(u32),
+}
 
 /// One message of the family, its attributes as they came or as they will be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +84,16 @@ impl Message {
             })
             .collect();
         self.attributes.push(Attribute::nest(kind, &[Attribute::nest(BITSET_BITS, &bits)]));
+        self
+    }
+
+    /// The same message with one more number, a byte or four wide as the attribute is.
+    pub(super) fn with_number(mut self, kind: u16, value: Width) -> Self {
+        let value = match value {
+            Width::Byte(value) => vec![value],
+            Width::Word(value) => value.to_ne_bytes().to_vec(),
+        };
+        self.attributes.push(Attribute { kind, nested: false, value });
         self
     }
 
@@ -274,6 +301,24 @@ mod tests {
                 // BIT { NAME "rx-gro" }
                 16, 0, 1, 0x80,
                     11, 0, 2, 0,  b'r', b'x', b'-', b'g', b'r', b'o', 0, 0,
+        ];
+        assert_eq!(bytes_of(message), expected);
+    }
+
+    #[test]
+    fn numbers_go_in_the_width_of_their_attribute() {
+        let message = Message::about(request::COALESCE_SET, 7, None)
+            .with_number(2, Width::Word(8))
+            .with_number(11, Width::Byte(1));
+        #[rustfmt::skip]
+        let expected = [
+            48, 0, 0, 0,  21, 0,  5, 0,  2, 0, 0, 0,  0, 0, 0, 0,
+            // COALESCE_SET, version 1; HEADER { DEV_INDEX 7 }
+            20, 1, 0, 0,
+            12, 0, 1, 0x80,  8, 0, 1, 0,  7, 0, 0, 0,
+            // RX_USECS 8, USE_ADAPTIVE_RX 1
+            8, 0, 2, 0,  8, 0, 0, 0,
+            5, 0, 11, 0,  1, 0, 0, 0,
         ];
         assert_eq!(bytes_of(message), expected);
     }

@@ -35,6 +35,7 @@ use crate::sys;
 mod interrupts;
 mod softnet;
 
+pub(crate) use interrupts::numbers_of as interrupt_numbers;
 pub use interrupts::{InterruptUse, LineUse};
 pub use softnet::SoftnetUse;
 

@@ -13,6 +13,8 @@ pub(crate) enum NamespaceKind {
     Net,
     /// User.
     User,
+    /// Mount.
+    Mount,
 }
 
 impl NamespaceKind {
@@ -20,13 +22,14 @@ impl NamespaceKind {
         match self {
             Self::Net => libc::CLONE_NEWNET,
             Self::User => libc::CLONE_NEWUSER,
+            Self::Mount => libc::CLONE_NEWNS,
         }
     }
 }
 
 /// Moves the calling thread into a new namespace.
 pub(crate) fn leave(kind: NamespaceKind) -> io::Result<()> {
-    // SAFETY: unshare takes no pointers, and neither flag unshares memory or file descriptors.
+    // SAFETY: unshare takes no pointers, and none of the flags unshares memory or file descriptors.
     check(unsafe { libc::unshare(kind.flag()) }).map(drop)
 }
 
@@ -85,4 +88,22 @@ pub(crate) fn keep_without(first: u32, last: u32) -> io::Result<()> {
     // SAFETY: the call takes numbers and no pointer. Descriptors vanish from this thread's table only, and with them
     // what it may do, not what it may touch.
     unsafe { call(libc::SYS_close_range, arguments) }.map(drop)
+}
+
+/// Ends every process of a group. The caller knows that the number is still the group's.
+pub(crate) fn kill_group(group: libc::pid_t) -> io::Result<()> {
+    // 0 would be our own group, and −1 is everybody.
+    if group <= 1 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: the call takes numbers and no pointer.
+    check(unsafe { libc::kill(-group, libc::SIGKILL) }).map(drop)
+}
+
+/// Makes reading from `fd`, and from whatever shares its open file, return at once.
+pub(crate) fn never_block(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: the descriptor is open for the length of the call, which takes a number besides.
+    let flags = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) })?;
+    // SAFETY: as above.
+    check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK) }).map(drop)
 }

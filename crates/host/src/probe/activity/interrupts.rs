@@ -13,8 +13,12 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::fd::AsFd as _;
 
 use serde::{Deserialize, Serialize};
+
+use crate::link::Link;
+use crate::sys;
 
 /// Lines beside the NIC's that a window tells one by one; the others are in the total.
 const MOST_LINES: usize = 48;
@@ -131,6 +135,19 @@ impl Owner {
             (false, _) => format!("{} has no interrupt line of its own", self.what),
         }
     }
+}
+
+/// The numbers of the interrupt lines of a device in the network namespace of the calling thread, as `/proc/irq` has them;
+/// empty where the kernel names none.
+pub(crate) fn numbers_of(device: &Link) -> Vec<u32> {
+    let info = super::socket().and_then(|socket| sys::driver_info(socket.as_fd(), &device.name));
+    let [driver, _, _, bus] = info.unwrap_or_default();
+    let owner = Owner::find(&device.name, &driver, &bus);
+    let Some(table) = fs::read_to_string("/proc/interrupts").ok().and_then(|text| Table::parse(&text)) else {
+        return Vec::new();
+    };
+    let own = table.lines.iter().filter(|line| line.is_device() && owner.owns(line));
+    own.filter_map(|line| line.label.parse().ok()).collect()
 }
 
 impl Line {
