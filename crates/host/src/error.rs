@@ -112,6 +112,12 @@ impl HostError {
         self
     }
 
+    /// Whether another haul has the settings: it will be otherwise once that one ends.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        matches!(self, Self::Setting(error) if matches!(**error, SettingError::Held { .. }))
+    }
+
     /// The operating system's error number, where there is one.
     #[must_use]
     pub fn errno(&self) -> Option<i32> {

@@ -5,15 +5,18 @@
 //!
 //! ```text
 //!   owner   who, which boot, which network namespace, which device
-//!   hold    features about to be changed, as they were; features only relied on      ← fsync, then the change
-//!   release features that are back                                                   ← after reading them back
+//!   hold    items about to be changed, as they were; items only relied on            ← fsync, then the change
+//!   release items that are back                                                      ← after reading them back
 //!   (file removed)                                                                    ← all is back
 //! ```
 //!
 //! A crash between any two of these steps leaves a journal whose restoration is right: putting back what was never
-//! changed does nothing. Features do not outlive the boot, so the fsync is not for the power cut, whose torn last line
-//! is ignored with the rest of the file; it is there because a full disk may show only then, and must show before the
-//! change.
+//! changed does nothing. Nothing that is set here outlives the boot, so after a power cut there is nothing to put back,
+//! and the file says by its boot id that it is of another one. The fsync is there because a full disk may show only then,
+//! and must show before the change.
+//!
+//! What is held is held for a whole network namespace, not for a device: two hauls that tune two devices of one host
+//! disturb each other's measurement all the same. Of settings of the whole host one haul at a time has any.
 //!
 //! Creating, claiming and recovering happen under one lock per directory. A journal in another directory is not seen:
 //! two hauls that shall respect each other must share [`directory`].
@@ -32,17 +35,17 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use recover::{Identity, identify, settle};
-pub use recover::{Outcome, Recovery, recover};
+pub use recover::{Outcome, Recovery, Which, recover, recover_step_by_step};
 
 use crate::clock;
 use crate::error::{HostError, Named as _, Result};
 use crate::link::Link;
 use crate::netns::NetnsId;
 use crate::privilege;
-use crate::settings::SettingError;
+use crate::settings::{Item, Roots, Scope, SettingError};
 
 /// The version of the file format this code writes, and the newest it reads.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// How long another haul may take for a change, a NIC that resets included, before we give up waiting for it.
 const DIRECTORY_WAIT: Duration = Duration::from_secs(15);
@@ -89,13 +92,13 @@ impl From<&Link> for Device {
     }
 }
 
-/// The state of a feature before the first change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// The state of an item before the first change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Before {
     /// What was asked for. This is put back.
-    pub wanted: bool,
+    pub wanted: String,
     /// What was in force. This is compared afterwards.
-    pub active: bool,
+    pub active: String,
 }
 
 /// Who wrote a journal, about what.
@@ -107,15 +110,37 @@ pub(crate) struct Owner {
     /// Other process-number namespaces may hide the processes that keep a network namespace alive.
     pid_namespace: u64,
     netns: NetnsId,
+    /// Where what is the whole host's is set.
+    home: NetnsId,
     pub(crate) device: Device,
+    /// What the process was started as.
+    command: String,
+    /// Where proc and sysfs are, where a test has its own.
+    #[serde(default, skip_serializing_if = "Roots::are_real")]
+    roots: Roots,
 }
 
 impl Owner {
     /// This process, about `device` in the network namespace `netns`.
-    pub(crate) fn this_process(netns: NetnsId, device: Device) -> Result<Self> {
-        let pid_namespace = pid_namespace()?;
-        Ok(Self { format: FORMAT, pid: process::id(), boot_id: boot_id()?, pid_namespace, netns, device })
+    pub(crate) fn this_process(netns: NetnsId, home: NetnsId, device: Device, roots: Roots) -> Result<Self> {
+        let (pid, boot_id, pid_namespace) = (process::id(), boot_id()?, pid_namespace()?);
+        let command = command_of(env::args());
+        Ok(Self { format: FORMAT, pid, boot_id, pid_namespace, netns, home, device, command, roots })
     }
+
+    fn same_place(&self, other: &Self) -> bool {
+        self.boot_id == other.boot_id && self.netns == other.netns
+    }
+}
+
+/// What a process was started as, up to its first option: what follows may be a secret.
+fn command_of(arguments: impl Iterator<Item = String>) -> String {
+    const MOST: usize = 80;
+    let mut words = arguments.take_while(|word| !word.starts_with('-'));
+    let program = words.next().unwrap_or_default();
+    let program = program.rsplit('/').next().unwrap_or_default().to_owned();
+    let text = std::iter::once(program).chain(words).collect::<Vec<_>>().join(" ");
+    text.chars().filter(|c| !c.is_control()).take(MOST).collect()
 }
 
 /// One line of a journal.
@@ -125,13 +150,15 @@ enum Record {
     Owner(Owner),
     Hold {
         /// About to be changed; put back at the end.
-        features: BTreeMap<String, Before>,
+        items: BTreeMap<Item, Before>,
         /// Relied on as they are: nobody else may change them, and they are not put back. Replaces the earlier list.
-        claims: BTreeSet<String>,
+        claims: BTreeSet<Item>,
     },
     Release {
-        features: BTreeSet<String>,
+        items: BTreeSet<Item>,
     },
+    /// The changes shall outlive the process that made them: the file stands for how to undo them.
+    Kept,
     /// Why a restoration failed, for whoever reads the file.
     Trouble {
         problem: String,
@@ -143,8 +170,9 @@ enum Record {
 struct Story {
     /// `None` where the file ends within its first line: nothing can have been changed then.
     owner: Option<Owner>,
-    holds: BTreeMap<String, Before>,
-    claims: BTreeSet<String>,
+    holds: BTreeMap<Item, Before>,
+    claims: BTreeSet<Item>,
+    kept: bool,
     trouble: Option<String>,
     /// What is wrong with a line that is not the last; nothing after it was read.
     damage: Option<String>,
@@ -164,10 +192,11 @@ impl Story {
     fn follow(&mut self, lines: &[u8]) -> std::result::Result<(), String> {
         for (number, line) in (1..).zip(lines.split(|byte| *byte == b'\n')) {
             if let (1, Some(format)) = (number, format_of(line))
-                && format > FORMAT
+                && format != FORMAT
             {
+                let which = if format > FORMAT { "a newer" } else { "the older" };
                 return Err(format!(
-                    "it has format {format}, and this haul reads up to {FORMAT}: use a newer haul"
+                    "it has format {format}, and this haul reads {FORMAT}: use {which} haul"
                 ));
             }
             let record =
@@ -176,15 +205,16 @@ impl Story {
                 (Record::Owner(owner), None) => self.owner = Some(owner),
                 (Record::Owner(_), Some(_)) => return Err(format!("line {number} names a second owner")),
                 (_, None) => return Err(format!("line {number} comes before the owner")),
-                (Record::Hold { features, claims }, Some(_)) => {
-                    for (feature, before) in features {
-                        self.holds.entry(feature).or_insert(before);
+                (Record::Hold { items, claims }, Some(_)) => {
+                    for (item, before) in items {
+                        self.holds.entry(item).or_insert(before);
                     }
                     self.claims = claims;
                 }
-                (Record::Release { features }, Some(_)) => {
-                    self.holds.retain(|name, _| !features.contains(name));
+                (Record::Release { items }, Some(_)) => {
+                    self.holds.retain(|item, _| !items.contains(item));
                 }
+                (Record::Kept, Some(_)) => self.kept = true,
                 (Record::Trouble { problem }, Some(_)) => self.trouble = Some(problem),
             }
         }
@@ -205,14 +235,28 @@ pub struct Open {
     pub journal: PathBuf,
     /// Whether the haul that wrote it still runs.
     pub alive: bool,
+    /// Whether the changes were made to stay (`haul settings set`).
+    pub kept: bool,
     /// Its process number.
     pub pid: Option<u32>,
     /// The device it is about.
     pub device: Option<Device>,
-    /// The features it changed, as they were before.
-    pub features: BTreeMap<String, Before>,
+    /// What the process was started as.
+    pub command: Option<String>,
+    /// What it changed, as it was before.
+    pub items: BTreeMap<Item, Before>,
     /// Why the last restoration failed, or why the file cannot be read.
     pub problem: Option<String>,
+    #[serde(skip)]
+    owner: Option<Owner>,
+}
+
+impl Open {
+    /// What it changed, as it is now; without what is gone, and without what cannot be read from here.
+    #[must_use]
+    pub fn now(&self) -> BTreeMap<Item, String> {
+        self.owner.as_ref().map(|owner| recover::present(owner, &self.items)).unwrap_or_default()
+    }
 }
 
 /// The journals in a directory, those of running hauls included; empty where the directory does not exist.
@@ -227,9 +271,12 @@ pub fn list(directory: &Path) -> Result<Vec<Open>> {
         found.push(Open {
             journal: path,
             alive: lock.is_none(),
+            kept: story.kept,
             pid: story.owner.as_ref().map(|owner| owner.pid),
-            device: story.owner.map(|owner| owner.device),
-            features: story.holds,
+            command: story.owner.as_ref().map(|owner| owner.command.clone()),
+            device: story.owner.as_ref().map(|owner| owner.device.clone()),
+            owner: story.owner,
+            items: story.holds,
             problem: story.damage.or(story.trouble),
         });
     }
@@ -292,6 +339,15 @@ fn journals_in(directory: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
+/// Whose journals stand in the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Alive {
+    /// Those of running hauls.
+    Only,
+    /// Those of dead ones too, which nobody has put back yet.
+    OrDead,
+}
+
 /// The directory of journals while this process alone may create, claim and recover in it.
 #[derive(Debug)]
 pub(crate) struct Desk {
@@ -320,49 +376,45 @@ impl Desk {
         Ok(Self { directory: directory.to_owned(), _lock: lock })
     }
 
-    /// Refuses where another journal stands in the way of deciding `features` of the device `owner` is about.
+    /// Refuses where another journal stands in the way of a change where `owner` is, or, with `host`, anywhere on this one.
     pub(crate) fn refuse_if_held(
         &self,
         owner: &Owner,
-        own: Option<&Journal>,
-        features: &BTreeSet<String>,
+        own: Option<&Path>,
+        host: bool,
+        alive: Alive,
     ) -> Result<()> {
         for path in journals_in(&self.directory)? {
-            if own.is_some_and(|journal| journal.path == path) {
+            if own.is_some_and(|own| own == path) {
                 continue;
             }
-            let Some(entry) = Entry::read(&path)? else { continue };
-            let story = entry.story;
-            let elsewhere = story.owner.as_ref().is_some_and(|other| {
-                other.boot_id != owner.boot_id
-                    || other.netns != owner.netns
-                    || other.device.index != owner.device.index
+            let Some(Entry { lock, story }) = Entry::read(&path)? else { continue };
+            let device = owner.device.name.clone();
+            let holds_host = story.holds.keys().any(|item| item.scope() == Scope::Host);
+            let (same_place, same_host) = story.owner.as_ref().map_or((true, true), |other| {
+                (owner.same_place(other), host && holds_host && owner.boot_id == other.boot_id)
             });
-            if elsewhere {
+            if !same_place && !same_host {
                 continue;
             }
             if let Some(damage) = story.damage {
-                let problem = format!(
-                    "{damage}; it may tell of changes to {}: look at it, then remove it",
-                    owner.device.name
-                );
+                let problem =
+                    format!("{damage}; it may tell of changes to {device}: look at it, then remove it");
                 return Err(SettingError::Journal { path, problem }.into());
             }
             let Some(other) = story.owner else { continue };
-            let device = owner.device.name.clone();
-            if entry.lock.is_some() {
-                if story.holds.is_empty() {
+            if lock.is_some() {
+                if alive == Alive::Only || story.kept || story.holds.is_empty() {
                     continue;
                 }
                 return Err(SettingError::Unrestored { device, pid: other.pid, journal: path }.into());
             }
-            let both: Vec<String> = features
-                .iter()
-                .filter(|feature| story.holds.contains_key(*feature) || story.claims.contains(*feature))
-                .cloned()
-                .collect();
-            if !both.is_empty() {
-                return Err(SettingError::Held { device, features: both, pid: other.pid }.into());
+            let items: Vec<Item> = story.holds.into_keys().chain(story.claims).collect();
+            if !items.is_empty() {
+                let place = if same_place { other.device.name } else { "the whole host".to_owned() };
+                return Err(
+                    SettingError::Held { place, items, pid: other.pid, command: other.command }.into()
+                );
             }
         }
         Ok(())
@@ -399,7 +451,7 @@ pub(crate) struct Journal {
     file: File,
     /// Up to here every line is complete.
     length: u64,
-    holds: BTreeMap<String, Before>,
+    holds: BTreeMap<Item, Before>,
 }
 
 impl Journal {
@@ -419,29 +471,30 @@ impl Journal {
         &self.path
     }
 
-    /// The features changed and not yet put back.
-    pub(crate) fn holds(&self) -> &BTreeMap<String, Before> {
+    /// What was changed and not yet put back.
+    pub(crate) fn holds(&self) -> &BTreeMap<Item, Before> {
         &self.holds
     }
 
-    /// Records `features` as they are before they are changed, and `claims`; on disk when this returns.
-    pub(crate) fn hold(
-        &mut self,
-        features: BTreeMap<String, Before>,
-        claims: BTreeSet<String>,
-    ) -> Result<()> {
-        self.append(&Record::Hold { features: features.clone(), claims })?;
-        for (feature, before) in features {
-            self.holds.entry(feature).or_insert(before);
+    /// Records `items` as they are before they are changed, and `claims`; on disk when this returns.
+    pub(crate) fn hold(&mut self, items: BTreeMap<Item, Before>, claims: BTreeSet<Item>) -> Result<()> {
+        self.append(&Record::Hold { items: items.clone(), claims })?;
+        for (item, before) in items {
+            self.holds.entry(item).or_insert(before);
         }
         Ok(())
     }
 
-    /// Records that `features` are back.
-    pub(crate) fn release(&mut self, features: &BTreeSet<String>) -> Result<()> {
-        self.append(&Record::Release { features: features.clone() })?;
-        self.holds.retain(|name, _| !features.contains(name));
+    /// Records that `items` are back.
+    pub(crate) fn release(&mut self, items: &BTreeSet<Item>) -> Result<()> {
+        self.append(&Record::Release { items: items.clone() })?;
+        self.holds.retain(|item, _| !items.contains(item));
         Ok(())
+    }
+
+    /// Leaves the changes in force, and the file to tell how to undo them.
+    pub(crate) fn keep(mut self) -> Result<()> {
+        self.append(&Record::Kept)
     }
 
     /// Records why a restoration failed.
@@ -529,29 +582,49 @@ fn pid_namespace() -> Result<u64> {
 mod tests {
     use super::*;
 
-    const OWNER: &str = r#"{"owner":{"format":1,"pid":7,"boot_id":"b","pid_namespace":3,"netns":{"inode":4,"cookie":5},"device":{"index":2,"name":"eth0","mac":"02:00:00:00:00:01"}}}"#;
-    const HOLD: &str =
-        r#"{"hold":{"features":{"tx-nocache-copy":{"wanted":false,"active":false}},"claims":["rx-gro"]}}"#;
-    const OFF: Before = Before { wanted: false, active: false };
-    const ON: Before = Before { wanted: true, active: true };
+    const OWNER: &str = r#"{"owner":{"format":2,"pid":7,"boot_id":"b","pid_namespace":3,"netns":{"inode":4,"cookie":5},"home":{"inode":1,"cookie":1},"device":{"index":2,"name":"eth0","mac":"02:00:00:00:00:01"},"command":"haul ab"}}"#;
+    const HOLD: &str = r#"{"hold":{"items":{"nic.tx-nocache-copy":{"wanted":"off","active":"off"}},"claims":["nic.rx-gro"]}}"#;
+
+    fn state(word: &str) -> Before {
+        Before { wanted: word.to_owned(), active: word.to_owned() }
+    }
 
     fn owner() -> Owner {
         Owner {
-            format: 1,
+            format: 2,
             pid: 7,
             boot_id: "b".to_owned(),
             pid_namespace: 3,
             netns: NetnsId { inode: 4, cookie: Some(5) },
+            home: NetnsId { inode: 1, cookie: Some(1) },
+            command: "haul ab".to_owned(),
+            roots: Roots::default(),
             device: Device { index: 2, name: "eth0".to_owned(), mac: "02:00:00:00:00:01".to_owned() },
         }
     }
 
-    fn holds<const N: usize>(features: [(&str, Before); N]) -> BTreeMap<String, Before> {
-        features.map(|(name, before)| (name.to_owned(), before)).into()
+    fn item(text: &str) -> Item {
+        text.parse().unwrap()
     }
 
-    fn names<const N: usize>(features: [&str; N]) -> BTreeSet<String> {
-        features.map(str::to_owned).into()
+    fn holds<const N: usize>(items: [(&str, Before); N]) -> BTreeMap<Item, Before> {
+        items.map(|(text, before)| (item(text), before)).into()
+    }
+
+    fn names<const N: usize>(items: [&str; N]) -> BTreeSet<Item> {
+        items.map(item).into()
+    }
+
+    #[test]
+    fn a_command_is_told_up_to_its_first_option() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        for (line, told) in [
+            ("/usr/bin/haul ab stream lab --key secret", "haul ab stream lab"),
+            ("haul", "haul"),
+            ("haul --key secret serve", "haul"),
+        ] {
+            assert_eq!(command_of(words(line).into_iter()), told);
+        }
     }
 
     #[test]
@@ -561,11 +634,12 @@ mod tests {
         let mut journal = desk.create(&owner()).unwrap();
         let path = directory.path().join("7-0.jsonl");
         assert_eq!(fs::read_to_string(&path).unwrap(), format!("{OWNER}\n"));
-        journal.hold(holds([("tx-nocache-copy", OFF)]), names(["rx-gro"])).unwrap();
+        journal.hold(holds([("nic.tx-nocache-copy", state("off"))]), names(["nic.rx-gro"])).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), format!("{OWNER}\n{HOLD}\n"));
-        journal.release(&names(["tx-nocache-copy"])).unwrap();
+        journal.release(&names(["nic.tx-nocache-copy"])).unwrap();
         journal.trouble("no".to_owned()).unwrap();
-        let rest = "{\"release\":{\"features\":[\"tx-nocache-copy\"]}}\n{\"trouble\":{\"problem\":\"no\"}}\n";
+        let rest =
+            "{\"release\":{\"items\":[\"nic.tx-nocache-copy\"]}}\n{\"trouble\":{\"problem\":\"no\"}}\n";
         assert_eq!(fs::read_to_string(&path).unwrap(), format!("{OWNER}\n{HOLD}\n{rest}"));
         assert_eq!(journal.holds(), &BTreeMap::new());
         journal.remove().unwrap();
@@ -583,23 +657,23 @@ mod tests {
         }
         // A power cut can leave zeros where the last block was to be written.
         let torn = [text.as_bytes(), &[0; 100]].concat();
-        assert_eq!(Story::read(&torn).holds, holds([("tx-nocache-copy", OFF)]));
+        assert_eq!(Story::read(&torn).holds, holds([("nic.tx-nocache-copy", state("off"))]));
     }
 
     #[test]
     fn the_first_hold_of_a_feature_is_the_one_that_counts_until_it_is_released() {
-        let again = r#"{"hold":{"features":{"tx-nocache-copy":{"wanted":true,"active":true}},"claims":[]}}"#;
-        let release = r#"{"release":{"features":["tx-nocache-copy"]}}"#;
+        let again = r#"{"hold":{"items":{"nic.tx-nocache-copy":{"wanted":"on","active":"on"}},"claims":[]}}"#;
+        let release = r#"{"release":{"items":["nic.tx-nocache-copy"]}}"#;
         for (lines, expected) in [
-            (vec![HOLD, again], Some(OFF)),
+            (vec![HOLD, again], Some(state("off"))),
             (vec![HOLD, release], None),
-            (vec![HOLD, release, again], Some(ON)),
+            (vec![HOLD, release, again], Some(state("on"))),
         ] {
             let text = [vec![OWNER], lines, vec![""]].concat().join("\n");
             let story = Story::read(text.as_bytes());
-            assert_eq!(story.holds.get("tx-nocache-copy").copied(), expected, "{text}");
+            assert_eq!(story.holds.get(&item("nic.tx-nocache-copy")).cloned(), expected, "{text}");
             assert_eq!(
-                story.claims.contains("rx-gro"),
+                story.claims.contains(&item("nic.rx-gro")),
                 !text.contains(again),
                 "the last list of claims counts"
             );
@@ -608,12 +682,14 @@ mod tests {
 
     #[test]
     fn a_journal_that_is_damaged_before_its_end_or_too_new_is_not_guessed_at() {
-        let newer = OWNER.replace("\"format\":1", "\"format\":2,\"more\":{}");
+        let newer = OWNER.replace("\"format\":2", "\"format\":3,\"more\":{}");
+        let older = OWNER.replace("\"format\":2", "\"format\":1");
         for (text, expected) in [
             (format!("{OWNER}\nrubbish\n{HOLD}\n"), "line 2 is damaged"),
             (format!("{HOLD}\n"), "line 1 comes before the owner"),
             (format!("{OWNER}\n{OWNER}\n"), "line 2 names a second owner"),
             (format!("{newer}\n"), "use a newer haul"),
+            (format!("{older}\n"), "use the older haul"),
             ("\n".to_owned() + HOLD + "\n", "line 1 is damaged"),
         ] {
             let problem = Story::read(text.as_bytes()).damage.unwrap();
@@ -627,7 +703,7 @@ mod tests {
         let mut journal = Desk::take(directory.path()).unwrap().create(&owner()).unwrap();
         // Half a line, as a full disk leaves it when not even truncation works at that moment.
         OpenOptions::new().append(true).open(journal.path()).unwrap().write_all(b"{\"hold\":{").unwrap();
-        journal.hold(holds([("tx-nocache-copy", OFF)]), names(["rx-gro"])).unwrap();
+        journal.hold(holds([("nic.tx-nocache-copy", state("off"))]), names(["nic.rx-gro"])).unwrap();
         assert_eq!(fs::read_to_string(journal.path()).unwrap(), format!("{OWNER}\n{HOLD}\n"));
     }
 
@@ -636,7 +712,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut journal = Desk::take(directory.path()).unwrap().create(&owner()).unwrap();
         fs::remove_file(journal.path()).unwrap();
-        let error = journal.hold(holds([("rx-gro", ON)]), names([])).unwrap_err().to_string();
+        let error = journal.hold(holds([("nic.rx-gro", state("on"))]), names([])).unwrap_err().to_string();
         assert!(error.contains("somebody removed it"), "{error}");
         assert_eq!(journal.holds(), &BTreeMap::new());
     }

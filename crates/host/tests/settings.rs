@@ -13,10 +13,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use haul_host::ethtool::{self, Features};
-use haul_host::journal::{self, Outcome};
+use haul_host::journal::{self, Outcome, Which};
 use haul_host::link::{self, Link};
 use haul_host::netns::Netns;
-use haul_host::settings::{Setting, SettingError, Tuner};
+use haul_host::settings::{Consent, Item, Setting, SettingError, Tuner};
 use haul_host::{HostError, privilege};
 use haul_stats::ByteCount;
 use tempfile::TempDir;
@@ -25,6 +25,9 @@ use tempfile::TempDir;
 const PART: &str = "HAUL_TEST_PART";
 
 const NOCACHE: &str = "nic.tx-nocache-copy=on";
+
+/// What comes along is accepted.
+const ACCEPT: Consent = Consent { side_effects: true, global: false };
 
 /// A device to change, and a directory for journals.
 struct Bench {
@@ -49,6 +52,10 @@ impl Bench {
         Tuner::open(self.directory.path(), &self.device).unwrap()
     }
 
+    fn tuner_at(&self, directory: &Path) -> Tuner {
+        Tuner::open(directory, &self.device).unwrap()
+    }
+
     fn features(&self) -> Features {
         ethtool::features(self.device.index).unwrap()
     }
@@ -64,7 +71,7 @@ impl Bench {
     }
 
     fn recover(&self) -> Vec<Outcome> {
-        let recoveries = journal::recover(self.directory.path()).unwrap();
+        let recoveries = journal::recover(self.directory.path(), Which::Dead).unwrap();
         recoveries.into_iter().map(|recovery| recovery.outcome).collect()
     }
 }
@@ -114,7 +121,7 @@ impl Drop for Holder {
 fn another_haul(program: &Path, directory: &Path, mode: &str, settings: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(["--exact", "another_haul_holds_its_settings_until_it_ends", "--nocapture"]);
-    command.env(PART, [&[directory.to_str().unwrap(), mode], settings].concat().join(" "));
+    command.env(PART, [&[directory.to_str().unwrap(), mode], settings].concat().join("\n"));
     command
 }
 
@@ -141,22 +148,22 @@ fn another_haul_holds_its_settings_until_it_ends() {
 }
 
 fn play(part: &str) {
-    let [directory, mode, texts @ ..] = &part.split(' ').collect::<Vec<_>>()[..] else {
+    let [directory, mode, texts @ ..] = &part.split('\n').collect::<Vec<_>>()[..] else {
         panic!("no part: {part}")
     };
     let (directory, settings) = (Path::new(directory), settings(texts));
-    journal::recover(directory).unwrap();
+    journal::recover(directory, Which::Dead).unwrap();
     let mut tuner = Tuner::open(directory, &link::link_by_name("va").unwrap()).unwrap();
     let said = || writeln!(std::io::stdout(), "\nheld").and_then(|()| std::io::stdout().flush()).unwrap();
     if *mode == "churn" {
         said();
         loop {
-            tuner.apply(&settings, true).unwrap();
-            tuner.apply(&settings[1..], true).unwrap();
+            tuner.apply(&settings, ACCEPT).unwrap();
+            tuner.apply(&settings[1..], ACCEPT).unwrap();
             tuner.restore().unwrap();
         }
     }
-    if let Err(error) = tuner.apply(&settings, true) {
+    if let Err(error) = tuner.apply(&settings, ACCEPT) {
         panic!("{error}\n{error:?}");
     }
     said();
@@ -209,8 +216,12 @@ fn refusal<T: std::fmt::Debug>(result: Result<T, HostError>) -> (SettingError, S
     }
 }
 
+fn item(text: &str) -> Item {
+    text.parse().unwrap()
+}
+
 fn restored(features: &[&str]) -> Outcome {
-    let changed = features.iter().map(|name| (*name).to_owned()).collect();
+    let changed = features.iter().map(|name| item(&format!("nic.{name}"))).collect();
     Outcome::Restored { changed, unlike: Vec::new() }
 }
 
@@ -220,16 +231,15 @@ fn a_setting_takes_is_verified_and_goes_back_and_its_journal_goes_too() {
         let before = bench.features();
         let mut tuner = bench.tuner();
         let plan = tuner.plan(&settings(&[NOCACHE, "nic.gso=on"])).unwrap();
-        assert_eq!(plan.changes[0].to_string(), "tx-nocache-copy off -> on");
-        assert_eq!(plan.already, ["tx-generic-segmentation"]);
+        assert_eq!(plan.changes[0].to_string(), "nic.tx-nocache-copy off -> on");
+        assert_eq!(plan.already, [item("nic.tx-generic-segmentation")]);
         assert_eq!((plan.refusals.len(), plan.side_effects.len(), plan.changes.len()), (0, 0, 1));
         assert_eq!(bench.features(), before, "a plan touches nothing");
         assert!(bench.journals().is_empty(), "a plan writes nothing");
 
-        let applied = tuner.apply(&settings(&[NOCACHE]), false).unwrap();
+        let applied = tuner.apply(&settings(&[NOCACHE]), Consent::default()).unwrap();
         assert_eq!(applied.changed, plan.changes);
-        assert!(applied.features_after.is_active("tx-nocache-copy"));
-        assert_eq!(applied.features_after, bench.features());
+        assert!(bench.features().is_active("tx-nocache-copy"));
         assert!(fs::read_to_string(bench.the_journal()).unwrap().contains("tx-nocache-copy"));
         tuner.verify().unwrap();
         tuner.restore().unwrap();
@@ -245,7 +255,7 @@ fn a_setting_that_drags_others_is_refused_by_their_names_unless_accepted() {
         let before = bench.features();
         let mut tuner = bench.tuner();
         let plan = tuner.plan(&settings(&["nic.tx=off"])).unwrap();
-        let (error, text) = refusal(tuner.apply(&settings(&["nic.tx=off"]), false));
+        let (error, text) = refusal(tuner.apply(&settings(&["nic.tx=off"]), Consent::default()));
         let SettingError::SideEffects { changes, .. } = error else { panic!("{text}") };
         assert!(
             text.contains("tx-tcp-segmentation on -> off") && text.contains("--allow-side-effects"),
@@ -255,10 +265,10 @@ fn a_setting_that_drags_others_is_refused_by_their_names_unless_accepted() {
         assert_eq!(bench.features(), before, "undone");
         assert!(bench.journals().is_empty(), "nothing is held");
 
-        let applied = tuner.apply(&settings(&["nic.tx=off"]), true).unwrap();
+        let applied = tuner.apply(&settings(&["nic.tx=off"]), ACCEPT).unwrap();
         assert_eq!(applied.side_effects, changes);
         // What the first arm dragged along and the second brings back is no side effect of the second.
-        let back = tuner.apply(&settings(&["nic.tx=on"]), false).unwrap();
+        let back = tuner.apply(&settings(&["nic.tx=on"]), Consent::default()).unwrap();
         assert_eq!(back.side_effects, []);
         tuner.restore().unwrap();
         assert_eq!(bench.features(), before);
@@ -266,11 +276,11 @@ fn a_setting_that_drags_others_is_refused_by_their_names_unless_accepted() {
         // Named, they are no side effects.
         let named: Vec<String> = changes
             .iter()
-            .map(|change| format!("nic.{}=off", change.feature))
+            .map(|change| format!("{}=off", change.item))
             .chain(["nic.tx=off".into()])
             .collect();
         let named: Vec<&str> = named.iter().map(String::as_str).collect();
-        assert_eq!(tuner.apply(&settings(&named), false).unwrap().side_effects, []);
+        assert_eq!(tuner.apply(&settings(&named), Consent::default()).unwrap().side_effects, []);
         drop(tuner);
         assert_eq!(bench.features(), before);
     });
@@ -285,7 +295,8 @@ fn a_setting_that_does_not_take_is_refused_with_the_reason() {
             assert!(!before.is_active("tx-tcp-segmentation"));
             let mut tuner = bench.tuner();
             let plan = tuner.plan(&settings(&["nic.tx-tcp-segmentation=on"])).unwrap();
-            let (error, text) = refusal(tuner.apply(&settings(&["nic.tx-tcp-segmentation=on"]), false));
+            let (error, text) =
+                refusal(tuner.apply(&settings(&["nic.tx-tcp-segmentation=on"]), Consent::default()));
             let SettingError::NotTaken { refused, .. } = error else { panic!("{text}") };
             assert!(text.contains("it needs tx-scatter-gather, which is off"), "{text}");
             assert_eq!(plan.refusals, refused);
@@ -296,7 +307,7 @@ fn a_setting_that_does_not_take_is_refused_with_the_reason() {
         // With what it needs it is taken.
         bench.set(&[("tx-scatter-gather", false), ("tx-tcp-segmentation", false)]);
         let mut tuner = bench.tuner();
-        tuner.apply(&settings(&["nic.sg=on", "nic.tso=on"]), true).unwrap();
+        tuner.apply(&settings(&["nic.sg=on", "nic.tso=on"]), ACCEPT).unwrap();
         assert!(bench.features().is_active("tx-tcp-segmentation"));
     });
 }
@@ -314,11 +325,11 @@ fn what_cannot_be_changed_here_is_said_before_anything_is_touched() {
         ] {
             let (_, problem) = refusal(tuner.plan(&settings(&[text])));
             assert!(problem.contains(expected) || problem.contains("fixed"), "{text}: {problem}");
-            let (_, again) = refusal(tuner.apply(&settings(&[text]), true));
+            let (_, again) = refusal(tuner.apply(&settings(&[text]), ACCEPT));
             assert_eq!(problem, again);
         }
         let (error, text) =
-            refusal(tuner.apply(&settings(&["nic.tso=off", "nic.tx-tcp6-segmentation=on"]), true));
+            refusal(tuner.apply(&settings(&["nic.tso=off", "nic.tx-tcp6-segmentation=on"]), ACCEPT));
         assert!(matches!(error, SettingError::Conflict { .. }), "{text}");
         assert!(bench.journals().is_empty());
         // As asked already.
@@ -331,21 +342,21 @@ fn settings_no_longer_listed_go_back_when_the_arm_changes() {
     on_a_bench(|bench| {
         let before = bench.features();
         let mut tuner = bench.tuner();
-        tuner.apply(&settings(&[NOCACHE, "nic.gro=on"]), false).unwrap();
-        let applied = tuner.apply(&settings(&["nic.gro=on", "nic.tso=off"]), true).unwrap();
+        tuner.apply(&settings(&[NOCACHE, "nic.gro=on"]), Consent::default()).unwrap();
+        let applied = tuner.apply(&settings(&["nic.gro=on", "nic.tso=off"]), ACCEPT).unwrap();
         let features = bench.features();
         assert!(!features.is_active("tx-nocache-copy") && features.is_active("rx-gro"));
         assert!(!features.is_active("tx-tcp-segmentation"));
         let changed: BTreeMap<_, _> =
-            applied.changed.iter().map(|change| (change.feature.as_str(), change.after)).collect();
-        assert_eq!(changed.get("tx-nocache-copy"), Some(&false));
-        assert_eq!(changed.get("rx-gro"), None, "it was on already");
+            applied.changed.iter().map(|change| (change.item.to_string(), change.after.as_str())).collect();
+        assert_eq!(changed.get("nic.tx-nocache-copy"), Some(&"off"));
+        assert_eq!(changed.get("nic.rx-gro"), None, "it was on already");
         tuner.verify().unwrap();
         // A failed arm leaves the arm before it in place.
-        refusal(tuner.apply(&settings(&["nic.tx=off"]), false));
+        refusal(tuner.apply(&settings(&["nic.tx=off"]), Consent::default()));
         assert_eq!(bench.features(), features);
         tuner.verify().unwrap();
-        tuner.apply(&[], false).unwrap();
+        tuner.apply(&[], Consent::default()).unwrap();
         assert_eq!(bench.features(), before);
         // What went back is no longer haul's.
         bench.set(&[("tx-nocache-copy", true)]);
@@ -364,7 +375,7 @@ fn what_was_wanted_and_not_in_force_is_wanted_again() {
         let before = bench.features();
         assert!(before.is_wanted("tx-tcp-segmentation") && !before.is_active("tx-tcp-segmentation"));
         let mut tuner = bench.tuner();
-        tuner.apply(&settings(&["nic.tx-tcp-segmentation=off"]), false).unwrap();
+        tuner.apply(&settings(&["nic.tx-tcp-segmentation=off"]), Consent::default()).unwrap();
         assert!(!bench.features().is_wanted("tx-tcp-segmentation"));
         tuner.restore().unwrap();
         assert_eq!(bench.features(), before);
@@ -379,21 +390,21 @@ fn a_change_by_somebody_else_is_noticed_named_and_survived() {
         let before = bench.features();
         let mut tuner = bench.tuner();
         tuner.verify().unwrap();
-        tuner.apply(&settings(&[NOCACHE]), false).unwrap();
+        tuner.apply(&settings(&[NOCACHE]), Consent::default()).unwrap();
         // On a held feature.
         bench.set(&[("tx-nocache-copy", false)]);
         let (_, text) = refusal(tuner.verify());
         assert!(text.contains("somebody else") && text.contains("tx-nocache-copy on -> off"), "{text}");
         // Another arm goes on from there.
-        tuner.apply(&settings(&[NOCACHE]), false).unwrap();
+        tuner.apply(&settings(&[NOCACHE]), Consent::default()).unwrap();
         tuner.verify().unwrap();
         // On a feature haul does not hold: neither a side effect of the next arm, nor haul's to put back.
         bench.set(&[("rx-gro", true)]);
         assert!(matches!(refusal(tuner.verify()).0, SettingError::Foreign { .. }));
-        assert_eq!(tuner.apply(&settings(&[NOCACHE]), false).unwrap().side_effects, []);
+        assert_eq!(tuner.apply(&settings(&[NOCACHE]), Consent::default()).unwrap().side_effects, []);
         // Asked for and not in force is noticed too.
         bench.set(&[("tx-scatter-gather", false)]);
-        tuner.apply(&settings(&[NOCACHE]), true).unwrap();
+        tuner.apply(&settings(&[NOCACHE]), ACCEPT).unwrap();
         bench.set(&[("tx-generic-segmentation", false)]);
         assert!(refusal(tuner.verify()).1.contains("tx-generic-segmentation"));
         bench.set(&[("tx-scatter-gather", true), ("tx-generic-segmentation", true)]);
@@ -409,7 +420,7 @@ fn a_change_by_somebody_else_is_noticed_named_and_survived() {
 fn a_feature_that_is_back_and_yet_not_in_force_is_said() {
     on_a_bench(|bench| {
         let mut tuner = bench.tuner();
-        tuner.apply(&settings(&["nic.gso=off"]), true).unwrap();
+        tuner.apply(&settings(&["nic.gso=off"]), ACCEPT).unwrap();
         bench.set(&[("tx-scatter-gather", false)]);
         let (_, text) = refusal(tuner.restore());
         assert!(text.contains("tx-generic-segmentation is not in force"), "{text}");
@@ -419,29 +430,37 @@ fn a_feature_that_is_back_and_yet_not_in_force_is_said() {
 }
 
 #[test]
-fn a_feature_held_by_a_running_haul_is_refused_by_its_process_number() {
+fn two_hauls_at_once_are_kept_apart_by_a_lock_that_names_its_holder() {
     on_a_bench(|bench| {
         let holder = bench.child("hold", &[NOCACHE, "nic.gso=on"]);
         let features = bench.features();
         let mut tuner = bench.tuner();
-        // What it changed, and what it relies on.
-        for text in ["nic.tx-nocache-copy=off", NOCACHE, "nic.gso=off"] {
-            let (error, problem) = refusal(tuner.apply(&settings(&[text]), true));
-            let SettingError::Held { pid, .. } = error else { panic!("{problem}") };
+        // What it changed, what it relies on, and what it has nothing to do with: the other's measurement suffers all the same.
+        for text in ["nic.tx-nocache-copy=off", NOCACHE, "nic.gso=off", "nic.rx-gro-list=on", "nic.mtu=1400"]
+        {
+            let (error, problem) = refusal(tuner.apply(&settings(&[text]), ACCEPT));
+            let SettingError::Held { pid, command, items, .. } = error else { panic!("{problem}") };
             assert_eq!(pid, holder.0.id(), "{problem}");
+            assert!(command.starts_with("settings-"), "it was started as {command}");
+            assert!(items.contains(&item("nic.tx-nocache-copy")), "{problem}");
         }
         assert_eq!(bench.features(), features);
-        // Another feature of the same device is free; so is a second tuner of this process, or is not.
-        tuner.apply(&settings(&["nic.rx-gro-list=on"]), false).unwrap();
-        let mut second = bench.tuner();
-        let (error, problem) = refusal(second.apply(&settings(&["nic.rx-gro-list=off"]), false));
-        assert!(matches!(error, SettingError::Held { pid, .. } if pid == std::process::id()), "{problem}");
         assert_eq!(bench.recover(), [], "journals of the living are left alone");
         let open = journal::list(bench.directory.path()).unwrap();
-        assert_eq!(open.iter().map(|open| open.alive).collect::<Vec<_>>(), [true, true]);
+        assert_eq!(open.iter().map(|open| open.alive).collect::<Vec<_>>(), [true]);
         holder.end();
         assert!(!bench.features().is_active("tx-nocache-copy"));
-        second.apply(&settings(&[NOCACHE]), false).unwrap();
+        tuner.apply(&settings(&["nic.rx-gro-list=on"]), Consent::default()).unwrap();
+        // A second one of this process is no better.
+        let mut second = bench.tuner();
+        let (error, problem) = refusal(second.apply(&settings(&[NOCACHE]), Consent::default()));
+        assert!(matches!(error, SettingError::Held { pid, .. } if pid == std::process::id()), "{problem}");
+        tuner.restore().unwrap();
+        second.apply(&settings(&[NOCACHE]), Consent::default()).unwrap();
+        // Another network namespace is another place.
+        on_a_bench(|other| {
+            other.tuner_at(bench.directory.path()).apply(&settings(&[NOCACHE]), Consent::default()).unwrap();
+        });
     });
 }
 
@@ -456,27 +475,27 @@ fn a_haul_killed_while_it_holds_a_change_is_put_back_by_the_next() {
         assert!(bench.features().is_active("tx-nocache-copy"), "nobody has put it back yet");
 
         let mut tuner = bench.tuner();
-        let (error, text) = refusal(tuner.apply(&settings(&["nic.gro=on"]), false));
+        let (error, text) = refusal(tuner.apply(&settings(&["nic.gro=on"]), Consent::default()));
         assert!(
             matches!(error, SettingError::Unrestored { .. }) && text.contains("haul settings restore"),
             "{text}"
         );
 
         let expected = ["tx-checksum-ip-generic", "tx-checksum-sctp", "tx-nocache-copy", "tx-scatter-gather"];
-        let recoveries = journal::recover(bench.directory.path()).unwrap();
+        let recoveries = journal::recover(bench.directory.path(), Which::Dead).unwrap();
         assert_eq!(
             recoveries.iter().map(|recovery| recovery.outcome.clone()).collect::<Vec<_>>(),
             [restored(&expected)]
         );
         assert!(
-            recoveries[0].to_string().contains("on va: put back (tx-checksum-ip-generic"),
+            recoveries[0].to_string().contains("on va: put back (nic.tx-checksum-ip-generic"),
             "{}",
             recoveries[0]
         );
         assert_eq!(bench.features(), before);
         assert!(bench.journals().is_empty());
         assert_eq!(bench.recover(), []);
-        tuner.apply(&settings(&["nic.gro=on"]), false).unwrap();
+        tuner.apply(&settings(&["nic.gro=on"]), Consent::default()).unwrap();
     });
 }
 
@@ -549,7 +568,7 @@ fn a_torn_journal_is_used_as_far_as_it_goes_and_a_damaged_one_is_kept() {
         let append = |text: &str| {
             OpenOptions::new().append(true).open(&path).unwrap().write_all(text.as_bytes()).unwrap();
         };
-        append("{\"hold\":{\"features\":{\"rx-g");
+        append("{\"hold\":{\"items\":{\"nic.rx-g");
         assert_eq!(bench.recover(), [restored(&["tx-nocache-copy"])]);
         assert_eq!(bench.features(), before);
 
@@ -560,7 +579,7 @@ fn a_torn_journal_is_used_as_far_as_it_goes_and_a_damaged_one_is_kept() {
             matches!(&outcomes[..], [Outcome::Kept { problem, .. }] if problem.contains("line 2 is damaged")),
             "{outcomes:?}"
         );
-        let (error, text) = refusal(bench.tuner().apply(&settings(&["nic.gro=on"]), false));
+        let (error, text) = refusal(bench.tuner().apply(&settings(&["nic.gro=on"]), Consent::default()));
         assert!(matches!(error, SettingError::Journal { .. }), "{text}");
         assert!(path.exists());
 
@@ -627,7 +646,7 @@ fn a_device_in_a_namespace_without_a_name_is_found_from_outside_and_a_dead_one_i
     netns.run(|| bench.child("hold", &[NOCACHE]).kill()).unwrap();
     let Bench { directory, netns: last, .. } = bench;
     drop((netns, last));
-    let recoveries = journal::recover(directory.path()).unwrap();
+    let recoveries = journal::recover(directory.path(), Which::Dead).unwrap();
     let [recovery] = &recoveries[..] else { panic!("{recoveries:?}") };
     assert!(
         recovery.to_string().contains("nothing to put back: its network namespace no longer exists"),
@@ -662,7 +681,7 @@ fn a_device_that_outlived_its_namespace_is_known_by_its_name_and_address() {
 fn a_device_that_goes_away_while_held_is_no_error_and_one_that_was_replaced_is_left_alone() {
     on_a_bench(|bench| {
         let mut tuner = bench.tuner();
-        tuner.apply(&settings(&[NOCACHE]), false).unwrap();
+        tuner.apply(&settings(&[NOCACHE]), Consent::default()).unwrap();
         link::delete(bench.device.index).unwrap();
         let (_, text) = refusal(tuner.verify());
         assert!(text.contains("va is gone: no device has the index"), "{text}");
@@ -682,8 +701,10 @@ fn a_journal_that_cannot_be_written_stops_the_change_before_it_is_made() {
         // A file where the directory should be.
         let file = bench.directory.path().join("file");
         fs::write(&file, "").unwrap();
-        let error =
-            Tuner::open(&file, &bench.device).unwrap().apply(&settings(&[NOCACHE]), false).unwrap_err();
+        let error = Tuner::open(&file, &bench.device)
+            .unwrap()
+            .apply(&settings(&[NOCACHE]), Consent::default())
+            .unwrap_err();
         assert!(
             error.to_string().contains("journal's directory") && error.to_string().contains("HAUL_STATE_DIR"),
             "{error}"
@@ -752,7 +773,7 @@ fn a_tuner_that_is_dropped_or_unwound_in_another_namespace_puts_back_too() {
     on_a_bench(|bench| {
         let before = bench.features();
         let mut tuner = bench.tuner();
-        tuner.apply(&settings(&[NOCACHE]), false).unwrap();
+        tuner.apply(&settings(&[NOCACHE]), Consent::default()).unwrap();
         let outcome = Netns::create().unwrap().spawn("elsewhere", move || {
             let _held = tuner;
             panic!("as an experiment may, printed by the test that wants it");
@@ -768,7 +789,7 @@ fn a_change_and_its_way_back_take_milliseconds() {
     on_a_bench(|bench| {
         let mut tuner = bench.tuner();
         let start = Instant::now();
-        tuner.apply(&settings(&[NOCACHE]), false).unwrap();
+        tuner.apply(&settings(&[NOCACHE]), Consent::default()).unwrap();
         tuner.restore().unwrap();
         let took = start.elapsed();
         println!("{took:?}");

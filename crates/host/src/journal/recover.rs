@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::{
-    BTreeMap, Before, Desk, Device, Entry, Owner, Story, boot_id, journals_in, pid_namespace, remove,
+    Alive, BTreeMap, Before, Desk, Device, Entry, Owner, Story, boot_id, journals_in, pid_namespace, remove,
 };
 use crate::error::{HostError, Result};
-use crate::ethtool::Ethtool;
 use crate::link::{self, Link};
 use crate::netns::{Netns, NetnsId};
+use crate::settings::{Access, Item, OnStep, Scope, Step};
 
 /// What became of one journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -37,10 +37,10 @@ pub struct Recovery {
 pub enum Outcome {
     /// Everything is wanted again that was wanted before. The journal is gone.
     Restored {
-        /// The features that had to be changed back; none where the process died before its change.
-        changed: Vec<String>,
-        /// Features that are asked for as before and yet not in force as before, because something else changed since.
-        unlike: Vec<String>,
+        /// What had to be changed back; nothing where the process died before its change.
+        changed: Vec<Item>,
+        /// What is asked for as before and yet not in force as before, because something else changed since.
+        unlike: Vec<Item>,
     },
     /// There is nothing to put back. The journal is gone.
     Unneeded {
@@ -49,8 +49,8 @@ pub enum Outcome {
     },
     /// Not everything could be put back. The journal is kept.
     Kept {
-        /// The features that are not as they were; empty where that could not be found out.
-        features: Vec<String>,
+        /// What is not as it was; empty where that could not be found out.
+        items: Vec<Item>,
         /// What went wrong, and what to do.
         problem: String,
     },
@@ -62,12 +62,12 @@ impl fmt::Display for Recovery {
         match outcome {
             Outcome::Restored { changed, unlike } => {
                 let changed =
-                    if changed.is_empty() { "nothing had changed".to_owned() } else { changed.join(", ") };
+                    if changed.is_empty() { "nothing had changed".to_owned() } else { joined(changed) };
                 write!(f, "{what}: put back ({changed})")?;
                 if unlike.is_empty() {
                     Ok(())
                 } else {
-                    write!(f, "; still not as before: {}", unlike.join(", "))
+                    write!(f, "; still not as before: {}", joined(unlike))
                 }
             }
             Outcome::Unneeded { reason } => write!(f, "{what}: nothing to put back: {reason}"),
@@ -78,22 +78,45 @@ impl fmt::Display for Recovery {
     }
 }
 
+/// Which journals are to be acted upon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// Those of hauls that died.
+    Dead,
+    /// Those, and those of changes that were made to stay.
+    Kept,
+}
+
 /// Puts back what the journals of dead hauls in `directory` tell of; journals of running ones are left alone.
 ///
 /// The error is about the directory as a whole; what one journal suffers is in its [`Recovery`].
-pub fn recover(directory: &Path) -> Result<Vec<Recovery>> {
+pub fn recover(directory: &Path, which: Which) -> Result<Vec<Recovery>> {
+    recover_step_by_step(directory, which, &mut |_| {})
+}
+
+/// As [`recover`], telling of each step as it has been done.
+pub fn recover_step_by_step(directory: &Path, which: Which, on_step: OnStep<'_>) -> Result<Vec<Recovery>> {
     if journals_in(directory)?.is_empty() {
         return Ok(Vec::new());
     }
-    let _desk = Desk::take(directory)?;
+    let desk = Desk::take(directory)?;
     let mut recoveries = Vec::new();
-    for journal in journals_in(directory)? {
+    // The last change first: of two to one thing, the earlier one knows what was there before both.
+    for journal in journals_in(directory)?.into_iter().rev() {
         let (what, outcome) = match Entry::read(&journal) {
             Ok(None | Some(Entry { lock: None, .. })) => continue,
-            Ok(Some(Entry { story, lock: Some(_lock) })) => conclude(&journal, &story),
+            Ok(Some(Entry { story, lock: Some(_lock) })) => {
+                if story.kept && which == Which::Dead && !of_another_boot(&story) {
+                    continue;
+                }
+                match held_by_another(&desk, &story, &journal) {
+                    Some(held) => held,
+                    None => conclude(&journal, &story, on_step),
+                }
+            }
             Err(error) => {
                 let problem = error.to_string();
-                ("a journal of another user".to_owned(), Outcome::Kept { features: Vec::new(), problem })
+                ("a journal of another user".to_owned(), Outcome::Kept { items: Vec::new(), problem })
             }
         };
         recoveries.push(Recovery { journal, what, outcome });
@@ -101,95 +124,234 @@ pub fn recover(directory: &Path) -> Result<Vec<Recovery>> {
     Ok(recoveries)
 }
 
+fn of_another_boot(story: &Story) -> bool {
+    story.owner.as_ref().is_some_and(|owner| boot_id().is_ok_and(|boot| boot != owner.boot_id))
+}
+
+/// What was made to stay is not put back under the feet of a haul that measures with it.
+fn held_by_another(desk: &Desk, story: &Story, journal: &Path) -> Option<(String, Outcome)> {
+    let owner = story.owner.as_ref().filter(|_| story.kept && !of_another_boot(story))?;
+    let host = story.holds.keys().any(|item| item.scope() == Scope::Host);
+    let problem = desk.refuse_if_held(owner, Some(journal), host, Alive::Only).err()?.to_string();
+    let what = format!("settings made to stay on {}", owner.device.name);
+    Some((what, Outcome::Kept { items: story.holds.keys().cloned().collect(), problem }))
+}
+
 /// Acts on one journal whose owner is dead, and removes it where all is well.
-fn conclude(journal: &Path, story: &Story) -> (String, Outcome) {
+fn conclude(journal: &Path, story: &Story, on_step: OnStep<'_>) -> (String, Outcome) {
     let what = match &story.owner {
+        Some(owner) if story.kept => format!("settings made to stay on {}", owner.device.name),
         Some(owner) => format!("process {} on {}", owner.pid, owner.device.name),
         None => "an unknown haul".to_owned(),
     };
     let outcome = match (&story.owner, &story.damage) {
-        (Some(owner), _) if boot_id().is_ok_and(|boot| boot != owner.boot_id) => {
+        (Some(_), _) if of_another_boot(story) => {
             Outcome::Unneeded { reason: "the machine has booted since".to_owned() }
         }
         (_, Some(damage)) => {
             let problem = format!("{damage}; look at the file, set the device by hand, then remove the file");
-            Outcome::Kept { features: story.holds.keys().cloned().collect(), problem }
+            Outcome::Kept { items: story.holds.keys().cloned().collect(), problem }
         }
-        (Some(owner), None) => settle(owner, &story.holds, None),
+        (Some(owner), None) => settle(owner, &story.holds, None, on_step),
         (None, None) => Outcome::Unneeded { reason: "it ended before it could change anything".to_owned() },
     };
     match outcome {
         Outcome::Kept { .. } => (what, outcome),
         done => match remove(journal) {
-            Ok(()) => (what, done),
-            Err(error) => (what, Outcome::Kept { features: Vec::new(), problem: error.to_string() }),
+            Ok(()) => {
+                on_step(&Step::Removed);
+                (what, done)
+            }
+            Err(error) => (what, Outcome::Kept { items: Vec::new(), problem: error.to_string() }),
         },
     }
 }
 
-/// Puts back the features in `holds`, changed during this boot. `place` is the device's network namespace where the caller has it.
-pub(crate) fn settle(owner: &Owner, holds: &BTreeMap<String, Before>, place: Option<&Netns>) -> Outcome {
-    let all = || holds.keys().cloned().collect::<Vec<_>>();
+/// Puts back what is in `holds`, changed during this boot: what is the device's, what is its network namespace's, and what is
+/// the host's, each as far as its place still exists. `place` is the ways to them, where the caller has them already.
+pub(crate) fn settle(
+    owner: &Owner,
+    holds: &BTreeMap<Item, Before>,
+    place: Option<&mut Access>,
+    on_step: OnStep<'_>,
+) -> Outcome {
     if holds.is_empty() {
         return Outcome::Unneeded { reason: "nothing was changed, or all is back already".to_owned() };
     }
-    let found = find_device(owner, place);
-    let (place, link) = match found {
-        Ok(Search::Found(place, link)) => (place, link),
-        Ok(Search::Gone(reason)) => return Outcome::Unneeded { reason },
-        Ok(Search::Unsure(problem)) => return Outcome::Kept { features: all(), problem },
-        Err(error) => return Outcome::Kept { features: all(), problem: error.to_string() },
-    };
-    match place.run(|| put_back(&link, holds)).and_then(|done| done) {
+    match try_settle(owner, holds, place, on_step) {
         Ok(outcome) => outcome,
-        Err(error) => Outcome::Kept { features: all(), problem: error.to_string() },
+        Err(error) => Outcome::Kept { items: holds.keys().cloned().collect(), problem: error.to_string() },
     }
 }
 
-/// Asks for what was asked for before, and reads back. The calling thread is in the device's network namespace.
-fn put_back(link: &Link, holds: &BTreeMap<String, Before>) -> Result<Outcome> {
-    let mut ethtool = Ethtool::open()?;
-    let now = ethtool.features(link.index)?;
-    let to_ask: Vec<(&str, bool)> = holds
-        .iter()
-        .filter(|(feature, before)| now.is_wanted(feature) != before.wanted)
-        .map(|(feature, before)| (feature.as_str(), before.wanted))
-        .collect();
-    if !to_ask.is_empty() {
-        ethtool.set_wanted(link.index, &link.name, &to_ask)?;
-    }
-    let after = ethtool.features(link.index)?;
-    let differ = |differs: &dyn Fn(&str, &Before) -> bool| -> Vec<String> {
-        holds
-            .iter()
-            .filter(|(feature, before)| differs(feature, before))
-            .map(|(feature, _)| feature.clone())
-            .collect()
+fn try_settle(
+    owner: &Owner,
+    holds: &BTreeMap<Item, Before>,
+    place: Option<&mut Access>,
+    on_step: OnStep<'_>,
+) -> Result<Outcome> {
+    let found = find_device(owner, place.as_ref().map(|access| access.netns.clone()))?;
+    let mut own = None;
+    let access = if let Some(access) = place {
+        access
+    } else {
+        let netns = match &found {
+            Search::Found(netns, _) | Search::Bare(netns, _) => netns.clone(),
+            Search::Nowhere(_) | Search::Unsure(_) => Netns::current()?,
+        };
+        let access = own.insert(Access::open(netns, owner.roots.clone())?);
+        access.take_over(holds.keys().cloned());
+        access
     };
-    let features = differ(&|feature, before| after.is_wanted(feature) != before.wanted);
-    if !features.is_empty() {
-        let problem = format!("the driver did not take back {}", features.join(", "));
-        return Ok(Outcome::Kept { features, problem });
+    if holds.keys().any(|item| item.scope() == Scope::Host) && access.home.id() != owner.home {
+        access.home = find_namespace(owner.home, &Netns::current()?)?.ok_or_else(|| HostError::NotFound {
+            what: "the network namespace that haul was started in, where the whole host's settings are"
+                .to_owned(),
+            hint: None,
+        })?;
     }
-    let changed = to_ask.into_iter().map(|(feature, _)| feature.to_owned()).collect();
-    Ok(Outcome::Restored {
-        changed,
-        unlike: differ(&|feature, before| after.is_active(feature) != before.active),
+    let (link, widest_lost, reason) = match &found {
+        Search::Found(_, link) => (Some(link), None, String::new()),
+        Search::Bare(_, reason) => (None, Some(Scope::Device), reason.clone()),
+        Search::Nowhere(reason) => (None, Some(Scope::Namespace), reason.clone()),
+        Search::Unsure(problem) => (None, Some(Scope::Namespace), problem.clone()),
+    };
+    let there = holds.iter().filter(|(item, _)| widest_lost.is_none_or(|lost| item.scope() > lost));
+    let there: BTreeMap<Item, Before> = there.map(|(item, before)| (item.clone(), before.clone())).collect();
+    let outcome = if there.is_empty() {
+        Outcome::Unneeded { reason: reason.clone() }
+    } else {
+        put_back(access, link, &there, on_step)?
+    };
+    let unsure = matches!(found, Search::Unsure(_)) && there.len() < holds.len();
+    Ok(match outcome {
+        Outcome::Kept { .. } => outcome,
+        _ if unsure => {
+            let items = holds.keys().filter(|item| !there.contains_key(item)).cloned().collect();
+            Outcome::Kept { items, problem: reason }
+        }
+        outcome => outcome,
     })
+}
+
+/// The states of `holds` now, as far as they can be read.
+pub(super) fn present(owner: &Owner, holds: &BTreeMap<Item, Before>) -> BTreeMap<Item, String> {
+    let read = || -> Result<BTreeMap<Item, Before>> {
+        let (netns, link) = match find_device(owner, None)? {
+            Search::Found(netns, link) => (netns, Some(link)),
+            Search::Bare(netns, _) => (netns, None),
+            Search::Nowhere(_) | Search::Unsure(_) => (Netns::current()?, None),
+        };
+        let mut access = Access::open(netns, owner.roots.clone())?;
+        access.take_over(holds.keys().cloned());
+        let there = holds.iter().filter(|(item, _)| link.is_some() || item.scope() == Scope::Host);
+        let there = there.map(|(item, before)| (item.clone(), before.clone())).collect();
+        states(&mut access, link.as_ref(), &there, &mut Vec::new())
+    };
+    let states = read().unwrap_or_default();
+    holds
+        .keys()
+        .filter_map(|item| {
+            let state = &states.get(item)?.wanted;
+            Some((item.clone(), state.split('\t').next().unwrap_or_default().to_owned()))
+        })
+        .collect()
+}
+
+/// Asks for what was asked for before, last things first, and reads back.
+fn put_back(
+    access: &mut Access,
+    link: Option<&Link>,
+    holds: &BTreeMap<Item, Before>,
+    on_step: OnStep<'_>,
+) -> Result<Outcome> {
+    let mut gone = Vec::new();
+    let now = states(access, link, holds, &mut gone)?;
+    let to_ask: BTreeMap<Item, String> = holds
+        .iter()
+        .filter(|(item, before)| {
+            now.get(item).is_some_and(|now| !access.is(item, &now.wanted, &before.wanted))
+        })
+        .map(|(item, before)| (item.clone(), before.wanted.clone()))
+        .collect();
+    let mut said = Vec::new();
+    // What the kernel refuses shows when it is read.
+    let mut problem = None;
+    if let Err(error) = access.write(link, &to_ask, true, &mut said, on_step) {
+        // One that cannot be put back must not keep the others from it.
+        problem = Some(error.to_string());
+        for (item, value) in to_ask.iter().rev() {
+            let one = BTreeMap::from([(item.clone(), value.clone())]);
+            if let Ok(state) =
+                states(access, link, &BTreeMap::from([(item.clone(), holds[item].clone())]), &mut Vec::new())
+                && state.get(item).is_some_and(|now| !access.is(item, &now.wanted, value))
+                && let Err(error) = access.write(link, &one, true, &mut said, on_step)
+            {
+                problem = Some(error.to_string());
+            }
+        }
+    }
+    let after = states(access, link, holds, &mut gone)?;
+    on_step(&Step::ReadBack);
+    let differ = |of: &dyn Fn(&Before) -> &String| -> Vec<Item> {
+        let differing = holds.iter().filter(|(item, before)| {
+            after.get(item).is_some_and(|after| !access.is(item, of(after), of(before)))
+        });
+        differing.map(|(item, _)| item.clone()).collect()
+    };
+    let items = differ(&|state| &state.wanted);
+    if !items.is_empty() {
+        let problem = problem.unwrap_or_else(|| format!("the kernel did not take back {}", joined(&items)));
+        return Ok(Outcome::Kept { items, problem });
+    }
+    Ok(Outcome::Restored { changed: to_ask.into_keys().collect(), unlike: differ(&|state| &state.active) })
+}
+
+/// The states of what is held; what has gone since, a queue or an interrupt with its files, has none to put back.
+fn states(
+    access: &mut Access,
+    link: Option<&Link>,
+    holds: &BTreeMap<Item, Before>,
+    gone: &mut Vec<Item>,
+) -> Result<BTreeMap<Item, Before>> {
+    let mut states = match link {
+        Some(link) if holds.keys().any(|item| item.scope() == Scope::Device) => access.now(link)?.items,
+        _ => BTreeMap::new(),
+    };
+    for item in holds.keys() {
+        match access.complete(link, [item], &mut states) {
+            Err(error)
+                if error.errno() == Some(libc::ENOENT) || matches!(error, HostError::NotFound { .. }) =>
+            {
+                gone.push(item.clone());
+            }
+            done => done?,
+        }
+    }
+    Ok(states)
+}
+
+fn joined(items: &[Item]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Where the device of a journal is.
 enum Search {
+    /// The device, in this network namespace.
     Found(Netns, Link),
-    Gone(String),
+    /// The network namespace without it, and why.
+    Bare(Netns, String),
+    /// Neither is left, and why.
+    Nowhere(String),
+    /// Nobody can tell; what is not the device's or its namespace's can be put back all the same.
     Unsure(String),
 }
 
-fn find_device(owner: &Owner, place: Option<&Netns>) -> Result<Search> {
+fn find_device(owner: &Owner, place: Option<Netns>) -> Result<Search> {
     let device = &owner.device;
     let here = Netns::current()?;
     let place = match place {
-        Some(place) => Some(place.clone()),
+        Some(place) => Some(place),
         None => find_namespace(owner.netns, &here)?,
     };
     if let Some(place) = &place {
@@ -211,13 +373,15 @@ fn find_device(owner: &Owner, place: Option<&Netns>) -> Result<Search> {
             return Ok(Search::Found(here, link));
         }
     }
-    if place.is_none() && pid_namespace()? != owner.pid_namespace {
-        let problem = "its network namespace is not visible from this container; run `haul settings restore` where it \
-                       was started, or remove the file once that place is gone";
-        return Ok(Search::Unsure(problem.to_owned()));
+    match place {
+        Some(place) => Ok(Search::Bare(place, "its device no longer exists".to_owned())),
+        None if pid_namespace()? != owner.pid_namespace => {
+            let problem = "its network namespace is not visible from this container; run `haul settings restore` where it \
+                           was started, or remove the file once that place is gone";
+            Ok(Search::Unsure(problem.to_owned()))
+        }
+        None => Ok(Search::Nowhere("its network namespace no longer exists".to_owned())),
     }
-    let gone = if place.is_some() { "device" } else { "network namespace" };
-    Ok(Search::Gone(format!("its {gone} no longer exists")))
 }
 
 /// Whether a device found is the one recorded.

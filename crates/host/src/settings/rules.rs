@@ -54,6 +54,23 @@ fn obstacle(feature: &str, on: &BTreeSet<String>) -> Option<String> {
     bar.map(|(_, by)| format!("it cannot be on together with {by}"))
 }
 
+/// What a feature needs and what it excludes, in words; `None` where the kernel has no rule for it.
+pub(super) fn needs(feature: &str) -> Option<String> {
+    let needs = NEEDS.iter().filter(|(name, _)| *name == feature).map(|(_, needs)| {
+        let alternatives: Vec<String> = needs.iter().map(|need| need.join(" with ")).collect();
+        alternatives.join(" or ")
+    });
+    let mut words: Vec<String> = needs.map(|needs| format!("needs {needs}")).collect();
+    words.extend(BARS.iter().filter(|(name, _)| *name == feature).map(|(_, by)| format!("not with {by}")));
+    let needed = |(_, needs): &&(&str, &[&[&str]])| needs.iter().any(|need| need.contains(&feature));
+    let mut dependants: Vec<&str> = NEEDS.iter().filter(needed).map(|(name, _)| *name).collect();
+    dependants.dedup();
+    if !dependants.is_empty() {
+        words.push(format!("{} can go off with it", dependants.join(", ")));
+    }
+    (!words.is_empty()).then(|| words.join("; "))
+}
+
 /// Why a feature asked to be `requested` is not, judged by the features in force.
 pub(super) fn reason(feature: &str, requested: bool, active: &BTreeSet<String>) -> String {
     if !requested {
