@@ -34,7 +34,7 @@ fuzz_target!(|input: &[u8]| {
                 }
                 Message::Start { run, .. } => vec![Message::Started { run }],
                 Message::Collect { run } => vec![Message::Report { run, body: Body::none() }],
-                Message::Settings { .. } | Message::RestoreSettings => {
+                Message::Settings { .. } | Message::VerifySettings | Message::RestoreSettings => {
                     vec![Message::SettingsApplied { body: Body::none() }]
                 }
                 Message::Fingerprint { .. } => vec![Message::FingerprintIs { body: Body::none() }],

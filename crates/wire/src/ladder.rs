@@ -332,7 +332,9 @@ impl Ladder {
                 | (Configuring, Message::SettingsApplied { .. })
                 | (Fingerprinting, Message::FingerprintIs { .. })
                 | (Idle, Message::Outcome { .. }) => Some(Idle),
-                (Idle, Message::Settings { .. } | Message::RestoreSettings) => Some(Configuring),
+                (Idle, Message::Settings { .. } | Message::VerifySettings | Message::RestoreSettings) => {
+                    Some(Configuring)
+                }
                 (Idle, Message::Fingerprint { .. }) => Some(Fingerprinting),
                 (Preparing, Message::Prepared { .. }) if this_run => Some(Gathering),
                 (Gathering, Message::Ready { .. }) if this_run => Some(Poised),

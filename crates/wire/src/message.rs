@@ -183,7 +183,11 @@ messages! {
         apply: Vec<String>,
         /// Whether settings that change along are accepted.
         allow_side_effects: bool,
+        /// Whether the whole host's may be changed from a network namespace of the server's own.
+        allow_global: bool,
     };
+    /// Asks whether the settings are still in force, and were all the time.
+    Client "verify_settings" VerifySettings;
     /// Asks for all settings to be put back.
     Client "restore_settings" RestoreSettings;
     /// Asks what the server's host is like.
@@ -378,9 +382,14 @@ mod tests {
             ),
             (Message::Ping { id: u64::MAX }, r#"{"kind":"ping","id":18446744073709551615}"#),
             (
-                Message::Settings { apply: vec!["nic.tso=off".into()], allow_side_effects: true },
-                r#"{"kind":"settings","apply":["nic.tso=off"],"allow_side_effects":true}"#,
+                Message::Settings {
+                    apply: vec!["nic.tso=off".into()],
+                    allow_side_effects: true,
+                    allow_global: false,
+                },
+                r#"{"kind":"settings","apply":["nic.tso=off"],"allow_side_effects":true,"allow_global":false}"#,
             ),
+            (Message::VerifySettings, r#"{"kind":"verify_settings"}"#),
             (Message::RestoreSettings, r#"{"kind":"restore_settings"}"#),
             (Message::Fingerprint { peer: None }, r#"{"kind":"fingerprint","peer":null}"#),
             (
@@ -477,7 +486,7 @@ mod tests {
             r#"{"kind":"stop","run":1} x"#,
             r#"{"kind":"prepare","run":1,"flows":1e9,"lifetime_ms":1,"body":null}"#,
             r#"{"kind":"prepare","run":1,"flows":-3,"lifetime_ms":1,"body":null}"#,
-            r#"{"kind":"settings","apply":"nic.tso=off","allow_side_effects":false}"#,
+            r#"{"kind":"settings","apply":"nic.tso=off","allow_side_effects":false,"allow_global":false}"#,
             r#"{"kind":"opened","server_version":"1","token":"+bababababababababababababababab","boot_id":null,"body":1}"#,
             &deep,
         ] {

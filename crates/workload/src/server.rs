@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 use haul_host::clock;
+use haul_host::settings::Reach;
 use haul_host::signal::Stop;
 use haul_host::socket::{self, Requested, udp};
 use haul_stats::MonoNanos;
@@ -44,8 +45,8 @@ const STRANGERS: u32 = 20;
 pub struct ServeOptions {
     /// The key clients must have; `None` lets anyone in.
     pub key: Option<Key>,
-    /// Whether clients may change settings of this host.
-    pub allow_settings: bool,
+    /// How far clients may change settings of this host; `None` lets them change nothing.
+    pub allow_settings: Option<Reach>,
     /// Sessions at a time.
     pub max_sessions: u32,
     /// Where the settings' journal is kept.

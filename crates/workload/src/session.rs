@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use haul_host::clock;
 use haul_host::probe::environment::Fingerprint;
-use haul_host::settings::Applied;
+use haul_host::settings::{Applied, Consent};
 use haul_host::signal::Stop;
 use haul_host::{socket, thread};
 use haul_stats::MonoNanos;
@@ -149,10 +149,19 @@ impl Session {
 
     /// Puts these settings into force at the server's host and no others: what an earlier call changed and this one
     /// does not name goes back to what it was.
-    pub fn apply(&mut self, settings: &[String], allow_side_effects: bool) -> Result<Applied> {
+    pub fn apply(&mut self, settings: &[String], consent: Consent) -> Result<Applied> {
         self.applied |= !settings.is_empty();
-        match self.ask(&Message::Settings { apply: settings.to_vec(), allow_side_effects })? {
+        let Consent { side_effects: allow_side_effects, global: allow_global } = consent;
+        match self.ask(&Message::Settings { apply: settings.to_vec(), allow_side_effects, allow_global })? {
             Message::SettingsApplied { body } => read(&self.talk, &body),
+            other => Err(unexpected(&self.talk, &other)),
+        }
+    }
+
+    /// Fails where what was set at the server's host is in force no more, or was not all the time.
+    pub fn verify(&mut self) -> Result<()> {
+        match self.ask(&Message::VerifySettings)? {
+            Message::SettingsApplied { .. } => Ok(()),
             other => Err(unexpected(&self.talk, &other)),
         }
     }

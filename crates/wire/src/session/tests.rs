@@ -168,7 +168,10 @@ fn a_session_climbs_the_ladder_keyed_and_open() {
         let mut said = ladder_to_idle(RUN);
         said.extend(ladder_to_idle(RunId(2)).into_iter().skip(2));
         said.push((Side::Client, Message::Outcome { body: Body::none() }));
-        said.push((Side::Client, Message::Settings { apply: vec![], allow_side_effects: false }));
+        said.push((
+            Side::Client,
+            Message::Settings { apply: vec![], allow_side_effects: false, allow_global: false },
+        ));
         said.push((Side::Server, Message::SettingsApplied { body: Body::none() }));
         said.push((Side::Client, Message::Fingerprint { peer: None }));
         said.push((Side::Server, Message::FingerprintIs { body: Body::none() }));

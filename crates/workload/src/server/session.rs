@@ -14,7 +14,7 @@ use std::time::Duration;
 use haul_host::clock;
 use haul_host::link;
 use haul_host::probe::environment::Fingerprint;
-use haul_host::settings::{self, Setting, Tuner};
+use haul_host::settings::{self, Consent, Setting, Tuner};
 use haul_stats::MonoNanos;
 use haul_wire::session::Server;
 use haul_wire::{Body, Message, Refusal, RunId, ServerSession, Token};
@@ -129,7 +129,8 @@ fn admit<'a>(
     let host = HostId::own();
     let session =
         Session { shared, who, token, host, arrivals, bell, tuner: None, state: State::Idle, over: None };
-    let welcome = Welcome { host: session.host.clone(), settings_allowed: shared.options.allow_settings };
+    let welcome =
+        Welcome { host: session.host.clone(), settings_allowed: shared.options.allow_settings.is_some() };
     talk.send(&Message::Opened {
         server_version: session.host.version.clone(),
         token,
@@ -260,12 +261,17 @@ impl Session<'_> {
                     Err(error) => failed("read its fingerprint", None, &error),
                 }
             }
-            Message::Settings { apply, allow_side_effects } => {
-                match self.apply(talk, &apply, allow_side_effects) {
+            Message::Settings { apply, allow_side_effects, allow_global } => {
+                let consent = Consent { side_effects: allow_side_effects, global: allow_global };
+                match self.apply(talk, &apply, consent) {
                     Ok(applied) => Message::SettingsApplied { body: body(&applied)? },
                     Err(error) => failed("change its settings", None, &error),
                 }
             }
+            Message::VerifySettings => match self.tuner.as_mut().map_or(Ok(()), Tuner::verify) {
+                Ok(()) => Message::SettingsApplied { body: Body::none() },
+                Err(error) => failed("find its settings still in force", None, &error.into()),
+            },
             Message::RestoreSettings => match self.tuner.as_mut().map_or(Ok(()), Tuner::restore) {
                 Ok(()) => Message::SettingsApplied { body: Body::none() },
                 Err(error) => failed("put its settings back", None, &error.into()),
@@ -339,22 +345,28 @@ impl Session<'_> {
         &mut self,
         talk: &Conversation<Server>,
         wanted: &[String],
-        allow_side_effects: bool,
+        consent: Consent,
     ) -> Result<settings::Applied> {
         let wanted = wanted
             .iter()
             .map(|text| text.parse::<Setting>().map_err(haul_host::HostError::from))
             .collect::<haul_host::Result<Vec<_>>>()?;
-        if !self.shared.options.allow_settings && !wanted.is_empty() {
-            return Err(WorkloadError::Invalid(
-                "this server does not let clients change settings: start it with --allow-settings".to_owned(),
-            ));
+        let allowed = self.shared.options.allow_settings;
+        if let Some(setting) = wanted.iter().find(|setting| Some(setting.reach()) > allowed) {
+            return Err(WorkloadError::Invalid(match allowed {
+                None => "this server does not let clients change settings: start it with --allow-settings"
+                    .to_owned(),
+                Some(_) => format!(
+                    "this server lets clients change settings of the network path only, and {setting} could run programs \
+                     as root: start it with --allow-settings=anything"
+                ),
+            }));
         }
         if self.tuner.is_none() {
             self.tuner = Some(Tuner::open(&self.shared.options.journal, &Self::device(talk)?)?);
         }
         let Some(tuner) = self.tuner.as_mut() else { unreachable!("made above") };
-        let applied = tuner.apply(&wanted, allow_side_effects)?;
+        let applied = tuner.apply(&wanted, consent)?;
         if !wanted.is_empty() {
             let what = wanted.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             self.shared.tell(&ServeEvent::Settings { client: self.who.clone(), what });

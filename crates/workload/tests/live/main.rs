@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use haul_host::settings::Consent;
 use haul_host::signal::{Signal, Stop};
 use haul_host::thread;
 use haul_stats::{ByteCount, Metric, Scope};
@@ -287,7 +288,7 @@ fn the_settings_of_a_server_that_does_not_allow_it_are_not_touched() {
     let server = Serving::new(1);
     let mut session = server.session();
     assert!(!session.settings_allowed());
-    let error = session.apply(&["server:nic.gro=off".to_owned()], false).expect_err("refused");
+    let error = session.apply(&["server:nic.gro=off".to_owned()], Consent::default()).expect_err("refused");
     assert!(error.to_string().contains("--allow-settings"), "{error}");
     run(&mut session, &quick());
 }
@@ -311,7 +312,7 @@ fn ipv6_carries_a_stream() {
     let key = Key::from_random([7; 32]);
     let options = ServeOptions {
         key: Some(key.clone()),
-        allow_settings: false,
+        allow_settings: None,
         max_sessions: 1,
         journal: PathBuf::from("/nonexistent"),
     };

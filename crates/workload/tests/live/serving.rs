@@ -59,7 +59,7 @@ impl Served {
         let key = Key::from_random([7; 32]);
         let options = ServeOptions {
             key: Some(key.clone()),
-            allow_settings: false,
+            allow_settings: None,
             max_sessions,
             journal: PathBuf::from("/nonexistent"),
         };
