@@ -7,7 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use haul_host::settings::Setting;
+use haul_host::settings::{Setting, split_list};
 use haul_workload::RunSpec;
 
 use crate::error::LabError;
@@ -40,12 +40,10 @@ impl Arm {
     /// The objects it changes, by end: two specs with the same object contradict each other.
     fn objects(&self) -> Vec<String> {
         let settings = self.settings.iter().flat_map(|setting| {
-            let text = setting.to_string();
-            let object = text.split('=').next().unwrap_or_default();
-            match object.split_once(':') {
-                Some(("both", object)) => vec![format!("client:{object}"), format!("server:{object}")],
-                Some(_) => vec![object.to_owned()],
-                None => vec![format!("client:{object}")],
+            let target = setting.target();
+            match target.strip_prefix("both:") {
+                Some(object) => vec![format!("client:{object}"), format!("server:{object}")],
+                None => vec![target],
             }
         });
         settings.chain(self.options.iter().map(|(key, _)| format!("opt.{key}"))).collect()
@@ -72,9 +70,9 @@ impl FromStr for Arm {
         }
         let mut arm = Self { name: name.to_owned(), settings: Vec::new(), options: Vec::new() };
         for spec in parts(specs).map_err(&bad)? {
-            let (key, value) = spec.split_once('=').unwrap_or((&spec, ""));
-            match key.strip_prefix("opt.") {
-                Some(key) => {
+            let option = spec.strip_prefix("opt.").map(|rest| rest.split_once('=').unwrap_or((rest, "")));
+            match option {
+                Some((key, value)) => {
                     option::try_alone(key, value).map_err(|error| bad(error.to_string()))?;
                     arm.options.push((key.to_owned(), value.to_owned()));
                 }
@@ -105,15 +103,22 @@ pub(crate) fn is_name(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
 }
 
-/// Cuts at the commas that separate specs; a part without `=` is more of the value before it.
+/// Whether a part is a spec and not more of the value before it. A hook has no `=` but in its commands.
+fn begins_a_spec(part: &str) -> bool {
+    let object = part.split_once('\'').map_or(part, |(object, _)| object);
+    let hook = ["exec:", "client:exec:", "server:exec:", "both:exec:"].contains(&object);
+    hook || object.contains('=')
+}
+
+/// Cuts at the commas that separate specs; a part that begins none is more of the value before it.
 fn parts(specs: &str) -> Result<Vec<String>, String> {
     let mut parts: Vec<String> = Vec::new();
     if specs.is_empty() {
         return Ok(parts);
     }
-    for part in specs.split(',') {
+    for part in split_list(specs) {
         match parts.last_mut() {
-            _ if part.contains('=') => parts.push(part.to_owned()),
+            _ if begins_a_spec(part) => parts.push(part.to_owned()),
             Some(last) if !part.is_empty() => {
                 last.push(',');
                 last.push_str(part);
@@ -138,6 +143,12 @@ mod tests {
             ("a.b_c-1:server:nic.gro=off,nic.tso=on", 2, 0),
             ("small:opt.message=1K", 0, 1),
             ("mix:both:nic.tso=off,opt.pin=0,1,opt.cc=reno", 1, 2),
+            (
+                "rx:nic.rps=0,1,nic.coalesce.rx-usecs=8,server:sysctl.net.ipv4.tcp_rmem=4096 131072 6291456",
+                3,
+                0,
+            ),
+            ("hook:server:exec:'a=1, b','true',exec:'c','d',nic.tso=on", 3, 0),
         ] {
             let arm: Arm = text.parse().unwrap();
             assert_eq!((arm.settings.len(), arm.options.len()), (settings, options), "{text}");

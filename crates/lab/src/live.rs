@@ -11,7 +11,7 @@ use std::time::Duration;
 use haul_host::clock;
 use haul_host::link::{self, Link};
 use haul_host::probe::environment::Fingerprint;
-use haul_host::settings::{self, End, Setting, Tuner};
+use haul_host::settings::{self, Consent, End, Setting, Tuner};
 use haul_host::signal::Stop;
 use haul_results::record::{Environment, Fact, Facts, Interval};
 use haul_stats::{Doubt, DoubtId, MonoNanos};
@@ -44,10 +44,15 @@ pub struct LiveRig {
     device: Option<Link>,
     /// Whether the route to the server never leaves this kernel by a device.
     local_route: bool,
+    /// How long it waits in line: for a busy server, and for another haul that holds settings of this host.
+    patience: Duration,
     /// What the user ends waits with.
     stop: Stop,
     topology: Topology,
 }
+
+/// Often enough to be next in line, seldom enough to be no load.
+const ASK_EVERY: Duration = Duration::from_millis(500);
 
 impl LiveRig {
     /// Connects to the server of a topology.
@@ -58,7 +63,7 @@ impl LiveRig {
         Self::connect_in_line(topology, stop, Duration::ZERO, &mut |_| {})
     }
 
-    /// The same, waiting in line for up to `longest` where the server is busy. Why it waits is told once.
+    /// The same, waiting in line for up to `longest` where the server is busy, or another haul has settings of this host. Why it waits is told once.
     ///
     /// # Errors
     /// As [`LiveRig::connect`]; after `longest`, that it is busy.
@@ -68,8 +73,6 @@ impl LiveRig {
         longest: Duration,
         waiting: &mut dyn FnMut(&str),
     ) -> Result<Self, LabError> {
-        /// Often enough to be next, seldom enough to be no load.
-        const ASK_EVERY: Duration = Duration::from_millis(500);
         let mut rig = Self {
             tuner: None,
             session: None,
@@ -77,6 +80,7 @@ impl LiveRig {
             server_set: false,
             device: None,
             local_route: false,
+            patience: longest,
             stop: stop.clone(),
             topology,
         };
@@ -204,7 +208,7 @@ impl LiveRig {
     fn apply_here(
         &mut self,
         settings: &[Setting],
-        allow_side_effects: bool,
+        consent: Consent,
     ) -> Result<Option<settings::Applied>, LabError> {
         if settings.is_empty() && self.tuner.is_none() {
             return Ok(None);
@@ -212,13 +216,23 @@ impl LiveRig {
         self.session()?;
         let device = self.device.as_ref().ok_or_else(vanished)?;
         let (tuner, journal, topology) = (&mut self.tuner, self.topology.journal(), &self.topology);
+        let (until, stop) = (clock::now().after(self.patience), &self.stop);
         let apply = || {
             topology.as_client(|| -> haul_host::Result<settings::Applied> {
                 let tuner = match tuner {
                     Some(tuner) => tuner,
                     None => tuner.insert(Tuner::open(journal, device)?),
                 };
-                tuner.apply(settings, allow_side_effects)
+                loop {
+                    match tuner.apply(settings, consent) {
+                        Err(error)
+                            if error.is_held() && clock::now() < until && stop.requested().is_none() =>
+                        {
+                            clock::sleep_until(clock::now().after(ASK_EVERY));
+                        }
+                        applied => return applied,
+                    }
+                }
             })
         };
         // A NIC that resets for a change takes seconds, and a session that is silent for so long is lost.
@@ -239,7 +253,7 @@ impl LiveRig {
     fn apply_there(
         &mut self,
         settings: &[Setting],
-        allow_side_effects: bool,
+        consent: Consent,
     ) -> Result<Option<settings::Applied>, LabError> {
         self.session()?;
         if settings.is_empty() && !self.server_set {
@@ -247,7 +261,7 @@ impl LiveRig {
         }
         let texts: Vec<String> = settings.iter().map(ToString::to_string).collect();
         self.server_set = true;
-        let applied = self.with_session(|session| session.apply(&texts, allow_side_effects))?;
+        let applied = self.with_session(|session| session.apply(&texts, consent))?;
         Ok(Some(applied))
     }
 }
@@ -257,10 +271,10 @@ impl Rig for LiveRig {
         clock::now()
     }
 
-    fn apply(&mut self, settings: &[Setting], allow_side_effects: bool) -> Result<Applied, LabError> {
+    fn apply(&mut self, settings: &[Setting], consent: Consent) -> Result<Applied, LabError> {
         let of = |end: End| -> Vec<Setting> {
             let wanted = settings.iter().filter(|setting| setting.end.includes(end));
-            wanted.map(|setting| Setting { end, ..setting.clone() }).collect()
+            wanted.map(|setting| setting.clone().at(end)).collect()
         };
         let (here, there) = (of(End::Client), of(End::Server));
         if *self.topology.target() == Target::Loopback && !there.is_empty() {
@@ -270,25 +284,34 @@ impl Rig for LiveRig {
                     .to_owned(),
             ));
         }
-        let (mut side_effects, mut bounced) = (Vec::new(), false);
-        for (end, applied) in [
-            ("client", self.apply_here(&here, allow_side_effects)?),
-            ("server", self.apply_there(&there, allow_side_effects)?),
-        ] {
+        let (mut told, mut bounced) = (Applied::default(), false);
+        for (end, applied) in
+            [("client", self.apply_here(&here, consent)?), ("server", self.apply_there(&there, consent)?)]
+        {
             let Some(applied) = applied else { continue };
-            side_effects.extend(applied.side_effects.into_iter().map(|change| format!("{end} {change}")));
+            told.side_effects
+                .extend(applied.side_effects.into_iter().map(|change| format!("{end} {change}")));
+            told.said.extend(
+                applied.said.into_iter().map(|said| format!("{end} '{}': {}", said.command, said.output)),
+            );
+            let in_force = applied.in_force.into_iter();
+            told.in_force.extend(in_force.map(|(item, state)| (format!("{end} {item}"), state)));
             bounced |= applied.link_bounced;
         }
         if bounced {
             clock::sleep_until(clock::now().after(SETTLE));
         }
-        Ok(Applied { side_effects })
+        Ok(told)
     }
 
     fn verify(&mut self) -> Result<(), LabError> {
-        let Some(tuner) = &mut self.tuner else { return Ok(()) };
-        // The server's settings are in its fingerprint, which the runner compares.
-        Ok(self.topology.as_client(|| tuner.verify())??)
+        if let Some(tuner) = &mut self.tuner {
+            self.topology.as_client(|| tuner.verify())??;
+        }
+        if self.server_set {
+            self.with_session(Session::verify)?;
+        }
+        Ok(())
     }
 
     fn fingerprint(&mut self) -> Result<Environment, LabError> {
@@ -404,13 +427,20 @@ fn vanished() -> LabError {
 /// # Errors
 /// Where the kernel does not tell its devices.
 pub fn own_facts() -> Result<Facts, LabError> {
+    Ok(facts(&Fingerprint::collect(&own_device()?)))
+}
+
+/// The device through which this host reaches what is elsewhere; the loopback where it reaches nothing.
+///
+/// # Errors
+/// Where the kernel does not tell its devices.
+pub fn own_device() -> Result<Link, LabError> {
     // No packet is sent: the address (RFC 5737, for documentation) only asks for the route everything else takes.
     const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
-    let device = match link::route_to(ELSEWHERE) {
+    Ok(match link::route_to(ELSEWHERE) {
         Ok(route) => link::link_by_index(route.oif)?,
         Err(_) => link::link_by_name("lo")?,
-    };
-    Ok(facts(&Fingerprint::collect(&device)))
+    })
 }
 
 fn facts(fingerprint: &Fingerprint) -> Facts {

@@ -10,6 +10,7 @@
 
 use std::time::Duration;
 
+use haul_host::settings::Consent;
 use haul_stats::{ByteCount, Cell as Levels, CellValue, Decide, schedule};
 use haul_workload::{Observe, RunSpec, Transport, Workload};
 use rand::TryRng as _;
@@ -86,8 +87,8 @@ pub struct Rules {
     pub seed: u64,
     /// When a difference counts.
     pub decide: Decide,
-    /// Whether a setting may drag others along.
-    pub allow_side_effects: bool,
+    /// What an arm may change besides what it names.
+    pub consent: Consent,
     /// Whether, and how, runs are profiled.
     pub profile: Option<Profiling>,
 }
@@ -119,7 +120,7 @@ impl Default for Rules {
             null: false,
             seed: 0,
             decide: Decide::default(),
-            allow_side_effects: false,
+            consent: Consent::default(),
             profile: None,
         }
     }
@@ -544,7 +545,8 @@ fn requested(spec: &RunSpec, axes: &[Axis], arms: &[Arm], rules: &Rules) -> Json
         put("arms", json!(arms.iter().map(ToString::to_string).collect::<Vec<_>>()));
         put("pairs", json!(rules.repeats));
         put("null", json!(rules.null));
-        put("allow_side_effects", json!(rules.allow_side_effects));
+        put("allow_side_effects", json!(rules.consent.side_effects));
+        put("allow_global", json!(rules.consent.global));
         put("confidence", json!(rules.decide.confidence));
         put("min_effect", json!(rules.decide.min_effect));
         put("max_spread", json!(rules.decide.max_spread));

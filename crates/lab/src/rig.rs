@@ -4,7 +4,9 @@
 //! without a clock; [`crate::live::LiveRig`] is the one that touches hosts. A rig answers in the record's own words, so
 //! the runner knows nothing of sessions or of how a reading is made.
 
-use haul_host::settings::Setting;
+use std::collections::BTreeMap;
+
+use haul_host::settings::{Consent, Setting};
 use haul_host::signal::Stop;
 use haul_results::profile::{Count, Profile};
 use haul_results::record::{Environment, Interval};
@@ -17,8 +19,12 @@ use crate::error::LabError;
 /// What applying an arm's settings did besides what was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Applied {
-    /// Objects that changed with it, each as `client nic.tx-tcp-segmentation: on → off`.
+    /// Objects that changed with it, each as `client nic.tx-tcp-segmentation on -> off`.
     pub side_effects: Vec<String>,
+    /// What is not as it was found, each as `client nic.tx-tcp-segmentation`, and its state.
+    pub in_force: BTreeMap<String, String>,
+    /// What the user's commands wrote, each as `client 'command': output`.
+    pub said: Vec<String>,
 }
 
 /// How a run ended that left numbers.
@@ -64,7 +70,7 @@ pub trait Rig {
 
     /// Puts both hosts into the state that has exactly these settings; what an earlier call set and this one does not
     /// list goes back to what it was.
-    fn apply(&mut self, settings: &[Setting], allow_side_effects: bool) -> Result<Applied, LabError>;
+    fn apply(&mut self, settings: &[Setting], consent: Consent) -> Result<Applied, LabError>;
 
     /// Reads back what [`Rig::apply`] set, and fails where it is no longer so.
     fn verify(&mut self) -> Result<(), LabError>;

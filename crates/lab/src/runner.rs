@@ -45,6 +45,13 @@ const LISTED: usize = 4;
 /// What happens while a plan runs, for whoever watches.
 #[derive(Debug)]
 pub enum Event<'a> {
+    /// An arm's commands wrote something.
+    Said {
+        /// The arm.
+        arm: &'a str,
+        /// End, command and output.
+        text: &'a str,
+    },
     /// An arm is tried without a run; `None` where nothing is compared.
     Checking {
         /// The arm.
@@ -282,36 +289,71 @@ impl<'a> Experiment<'a> {
             self.references.push(rig.fingerprint()?);
             return Ok(true);
         }
+        let mut in_force_of: Vec<BTreeMap<String, String>> = Vec::new();
         for (index, arm) in arms.iter().enumerate() {
             if self.stopped() {
                 return Ok(false);
             }
             if self.plan.is_null(index) {
                 self.references.push(self.references[0].clone());
+                in_force_of.push(in_force_of[0].clone());
                 continue;
             }
             observer.event(&Event::Checking { arm: Some(&arm.name) });
             let tried = rig
-                .apply(&arm.settings, self.plan.rules().allow_side_effects)
+                .apply(&arm.settings, self.plan.rules().consent)
                 .and_then(|applied| Ok((applied, rig.fingerprint()?)));
             let in_arm = |source| LabError::InArm { arm: arm.name.clone(), source: Box::new(source) };
-            let (Applied { side_effects }, environment) = tried.map_err(in_arm)?;
+            let (Applied { side_effects, said, in_force }, environment) = tried.map_err(in_arm)?;
             if !side_effects.is_empty() {
                 let text = format!("arm '{}' also changed {}", arm.name, list(&side_effects));
                 self.doubts.push(Doubt::new(DoubtId::SideEffects, text));
             }
+            for text in said {
+                observer.event(&Event::Said { arm: &arm.name, text: &text });
+            }
             self.references.push(environment);
+            in_force_of.push(in_force);
         }
         for (index, arm) in arms.iter().enumerate().filter(|(index, _)| !self.plan.is_null(*index)) {
             for (earlier, other) in arms[..index].iter().enumerate() {
                 let slot = |arm| Slot { block: 0, cell: 0, arm: Some(arm), profiled: false };
                 let same_load = self.plan.specify(slot(index))? == self.plan.specify(slot(earlier))?;
-                if same_load && moved(&self.references[earlier], &self.references[index]).is_empty() {
+                // A fingerprint does not have every file and every command.
+                let same_settings = in_force_of[earlier] == in_force_of[index];
+                if same_load
+                    && same_settings
+                    && moved(&self.references[earlier], &self.references[index]).is_empty()
+                {
                     return Err(LabError::ArmsAlike { first: other.name.clone(), second: arm.name.clone() });
                 }
             }
         }
         Ok(true)
+    }
+
+    /// A run of which nothing is known yet but what it is to be.
+    fn blank(&self, slot: Slot, began: MonoNanos) -> Run {
+        let plan = self.plan;
+        let arm = slot.arm.map(|arm| &plan.arms()[arm]);
+        let cell = &plan.cells()[slot.cell];
+        Run {
+            index: u32::try_from(self.runs.len()).unwrap_or(u32::MAX),
+            arm: arm.map(|arm| arm.name.clone()),
+            block: arm.map(|_| slot.block),
+            cell: cell.levels.clone(),
+            profiled: slot.profiled && !plan.profiles_together(),
+            status: Status::Complete,
+            failure: None,
+            at_s: began.since(self.started).as_secs_f64(),
+            effective: Json::Null,
+            activity: Json::Null,
+            readings: Vec::new(),
+            intervals: Vec::new(),
+            counts: Vec::new(),
+            profiles: Vec::new(),
+            warnings: Vec::new(),
+        }
     }
 
     /// Makes one run. Also returns the hosts as they were before it, and the error that kept it from being made.
@@ -333,29 +375,14 @@ impl<'a> Experiment<'a> {
             cell: &cell.levels,
             left: self.left(),
         });
-        let mut run = Run {
-            index: u32::try_from(self.runs.len()).unwrap_or(u32::MAX),
-            arm: arm.map(|arm| arm.name.clone()),
-            block: arm.map(|_| slot.block),
-            cell: cell.levels.clone(),
-            profiled: slot.profiled && !plan.profiles_together(),
-            status: Status::Complete,
-            failure: None,
-            at_s: began.since(self.started).as_secs_f64(),
-            effective: Json::Null,
-            activity: Json::Null,
-            readings: Vec::new(),
-            intervals: Vec::new(),
-            counts: Vec::new(),
-            profiles: Vec::new(),
-            warnings: Vec::new(),
-        };
+        let mut run = self.blank(slot, began);
         let mut before = None;
         let mut fill = || -> Result<(), LabError> {
             let spec = plan.specify(slot)?;
-            if let Some(arm) = arm {
-                rig.apply(&arm.settings, plan.rules().allow_side_effects)?;
-            }
+            let said = match arm {
+                Some(arm) => rig.apply(&arm.settings, plan.rules().consent)?.said,
+                None => Vec::new(),
+            };
             let environment = before.insert(rig.fingerprint()?);
             let taken =
                 rig.run(&spec, self.stop, &mut |interval| observer.event(&Event::Interval(interval)))?;
@@ -364,6 +391,9 @@ impl<'a> Experiment<'a> {
             run.counts = taken.counts;
             run.profiles = taken.profiles;
             run.effective = taken.effective;
+            if let (false, Json::Object(effective)) = (said.is_empty(), &mut run.effective) {
+                effective.insert("commands_said".to_owned(), said.into());
+            }
             run.activity = taken.activity;
             run.warnings = taken.doubts;
             match taken.ending {

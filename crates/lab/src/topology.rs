@@ -17,6 +17,7 @@ use std::time::Duration;
 use haul_host::clock;
 use haul_host::netns::Netns;
 use haul_host::privilege;
+use haul_host::settings::Reach;
 use haul_host::signal::{Signal, Stop};
 use haul_host::veth_lab::{VethLab, VethOptions};
 use haul_stats::ByteCount;
@@ -174,7 +175,7 @@ impl Resident {
             key: Some(key.clone()),
             // In a lab the server's host is a namespace of its own. On loopback it is this host, with one device for
             // both ends, which the client changes.
-            allow_settings: netns.is_some(),
+            allow_settings: netns.is_some().then_some(Reach::Anything),
             // A session that is being left may still hold its slot when the next one comes.
             max_sessions: 4,
             journal,

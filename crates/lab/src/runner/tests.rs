@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use haul_host::settings::Setting;
+use haul_host::settings::{Consent, Setting};
 use haul_host::signal::Signal;
 use haul_stats::{Metric, Reading, Scope, Verdict};
 use haul_workload::{RunSpec, WorkloadError};
@@ -88,19 +88,21 @@ impl Rig for Mock {
         MonoNanos::default().after(self.clock)
     }
 
-    fn apply(&mut self, settings: &[Setting], _: bool) -> Result<Applied, LabError> {
+    fn apply(&mut self, settings: &[Setting], _: Consent) -> Result<Applied, LabError> {
         let texts: Vec<String> = settings.iter().map(ToString::to_string).collect();
         self.log.push(format!("apply {}", texts.join(",")));
         // As a Tuner does: what is not listed goes back.
         self.features.values_mut().for_each(|on| *on = true);
         for setting in settings {
-            if self.refuses == Some(setting.feature.as_str()) {
+            let text = setting.to_string();
+            let (feature, state) = text.trim_start_matches("nic.").split_once('=').expect("a setting");
+            if self.refuses == Some(feature) {
                 return Err(LabError::Setup {
                     what: setting.to_string(),
                     why: "the device did not take it".to_owned(),
                 });
             }
-            self.features.insert(setting.feature.clone(), setting.on);
+            self.features.insert(feature.to_owned(), state == "on");
         }
         // A device that takes its link down to change a feature.
         self.carrier += 2;
@@ -108,7 +110,7 @@ impl Rig for Mock {
             self.governor = change.to_owned();
         }
         let side_effects = self.side_effect.filter(|_| !settings.is_empty()).map(str::to_owned);
-        Ok(Applied { side_effects: side_effects.into_iter().collect() })
+        Ok(Applied { side_effects: side_effects.into_iter().collect(), ..Applied::default() })
     }
 
     fn verify(&mut self) -> Result<(), LabError> {
@@ -611,6 +613,7 @@ fn whoever_watches_sees_every_step_and_the_time_left() {
     let plan = on_off(1);
     run(&plan, &mut mock, &stop, &mut |event: &Event<'_>| {
         log.push(match event {
+            Event::Said { arm, text } => format!("said {arm} {text}"),
             Event::Checking { arm } => format!("check {}", arm.unwrap_or("-")),
             Event::Begins { number, of, arm, left, .. } => {
                 format!("run {number} of {of}, {}, {:.1} s left", arm.unwrap_or("-"), left.as_secs_f64())

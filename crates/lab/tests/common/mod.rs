@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use haul_host::settings::Consent;
 use haul_host::signal::Stop;
 use haul_lab::live::LiveRig;
 use haul_lab::{Arm, Event, Measured, Plan, Rules, Target, Topology, runner};
@@ -22,7 +23,8 @@ pub(crate) fn spec() -> RunSpec {
 /// A comparison of these arms.
 pub(crate) fn plan(arms: &[&str], pairs: u32, allow_side_effects: bool) -> Plan {
     let arms = arms.iter().map(|arm| arm.parse::<Arm>().unwrap()).collect();
-    let rules = Rules { repeats: pairs, seed: 3, allow_side_effects, ..Rules::default() };
+    let consent = Consent { side_effects: allow_side_effects, global: false };
+    let rules = Rules { repeats: pairs, seed: 3, consent, ..Rules::default() };
     Plan::compare(&spec(), &[], arms, rules).unwrap()
 }
 
