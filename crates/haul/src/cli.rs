@@ -63,7 +63,7 @@ pub(crate) enum Command {
     Read(Box<Read>),
     /// Show the fingerprint: what of this host, and of the other end, decides results
     Env(Env),
-    /// List the settings haul can change, or put back what a killed haul left changed
+    /// What can be set on this host: list, show, set, restore, diff
     Settings {
         #[command(subcommand)]
         action: Settings,
@@ -91,7 +91,7 @@ impl Command {
     pub(crate) fn only_looks(&self) -> bool {
         match self {
             Self::Env(_) | Self::Explain { .. } => true,
-            Self::Settings { action } => matches!(action, Settings::List { .. }),
+            Self::Settings { action } => !matches!(action, Settings::Restore { .. }),
             Self::Demo(_)
             | Self::Serve(_)
             | Self::Stream(_)
@@ -123,14 +123,25 @@ pub(crate) struct Serve {
     /// Let anyone in, without a key: only on a network where nobody else is
     #[arg(long, conflicts_with_all = ["key", "key_file"])]
     pub(crate) open: bool,
-    /// Let clients change this host's NIC settings for their arms; everything is put back when they leave
-    #[arg(long)]
-    pub(crate) allow_settings: bool,
+    /// Let clients change settings of this host for their arms; everything is put back when they leave. 'path': of the NIC, its
+    /// queueing discipline, its interrupts and CPUs, and sysctls of the network; 'anything' besides: other sysctls, modules,
+    /// files of sysfs and commands, with which a client can run programs as root here
+    #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "path")]
+    pub(crate) allow_settings: Option<AllowSettings>,
     /// Clients served at once. More than one at a time disturb each other: results that overlapped say so
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) sessions: u32,
     #[command(flatten)]
     pub(crate) key: KeyOptions,
+}
+
+/// What clients may set.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AllowSettings {
+    /// The path of packets
+    Path,
+    /// Anything, programs included
+    Anything,
 }
 
 fn default_listen() -> SocketAddr {
@@ -296,8 +307,8 @@ pub(crate) struct Place {
     pub(crate) target: String,
     #[command(flatten)]
     pub(crate) trust: ClientTrust,
-    /// Where the server is busy, wait in line instead of giving up: for so long, in seconds or with a unit; 10m where no time
-    /// is given
+    /// Where the server is busy, or another haul holds settings of this host, wait in line instead of giving up: for so long, in
+    /// seconds or with a unit; 10m where no time is given
     #[arg(long, value_name = "TIME", value_parser = units::parse_seconds, num_args = 0..=1, require_equals = true, default_missing_value = "10m")]
     pub(crate) queue: Option<Duration>,
 }
@@ -320,9 +331,10 @@ pub(crate) struct Ab {
     pub(crate) workload_kind: WorkloadKind,
     #[command(flatten)]
     pub(crate) place: Place,
-    /// An arm: its name and what it changes. Settings of the client's NIC (nic.tso=off), of the server's
-    /// (server:nic.gro=off), of both (both:nic.tso=off), and workload options (opt.message=1K). 'plain:' changes nothing.
-    /// The first arm is the base
+    /// An arm: its name and what it changes. Settings of the client's host (nic.tso=off, nic.coalesce.rx-usecs=8,
+    /// sysctl.net.ipv4.tcp_rmem=…, qdisc=fq_codel, exec:'on','off'), of the server's (server:nic.gro=off), of both
+    /// (both:nic.tso=off), and workload options (opt.message=1K). 'plain:' changes nothing. The first arm is the base;
+    /// 'haul settings list' shows what can be set
     #[arg(long = "arm", value_name = "NAME:SPEC[,SPEC…]", required = true, help_heading = "Deciding")]
     pub(crate) arms: Vec<String>,
     /// Runs of every arm; 8 is the fewest that can decide between two arms at 95 %, sweeps and more arms ask for more
@@ -343,6 +355,9 @@ pub(crate) struct Ab {
     /// Accept that a setting changes others with it (tx checksums off takes TSO with it); they are named in the record
     #[arg(long, help_heading = "Deciding")]
     pub(crate) allow_side_effects: bool,
+    /// Let an arm in the lab change what is the whole machine's (net.core.rmem_max, governors, modules, commands); it is put back
+    #[arg(long, help_heading = "Deciding")]
+    pub(crate) allow_global: bool,
     /// Order of the runs: give the seed of an earlier record to repeat its order
     #[arg(long, help_heading = "Deciding")]
     pub(crate) seed: Option<u64>,
@@ -403,17 +418,53 @@ pub(crate) struct Env {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Settings {
-    /// List the NIC features of a device: which are on, and which can be changed
+    /// What can be set on this host: names, states, whose they are, and which can be changed
     List {
-        /// The device, or an address or host to reach through it
-        #[arg(default_value = "lo")]
-        device: String,
+        /// The device, or an address or host that is reached through it; default: where the default route leads
+        target: Option<String>,
         /// Only those that can be changed
         #[arg(long)]
         changeable: bool,
+        #[command(flatten)]
+        output: Output,
     },
-    /// Put back what a killed haul left changed on this host
-    Restore,
+    /// One setting, or a family of them: its state, the values it can have, what it needs and brings along
+    Show {
+        /// As in nic.tso, nic.coalesce, sysctl.net.ipv4.tcp_rmem, module.tcp_cubic.hystart, sys:/kernel/mm/ksm/run
+        name: String,
+        /// The device, or an address or host that is reached through it
+        #[arg(long, value_name = "TARGET")]
+        via: Option<String>,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Change settings of this host and leave them so; what was there is written down for 'haul settings restore'
+    Set {
+        /// As in nic.tso=off, nic.coalesce.rx-usecs=8, sysctl.net.ipv4.tcp_rmem='4096 131072 6291456', qdisc=fq_codel
+        #[arg(required = true, value_name = "NAME=VALUE")]
+        settings: Vec<String>,
+        /// The device, or an address or host that is reached through it
+        #[arg(long, value_name = "TARGET")]
+        via: Option<String>,
+        /// Accept that a setting changes others with it; they are named, and put back too
+        #[arg(long)]
+        allow_side_effects: bool,
+        /// In a network namespace of its own, accept that a setting is the whole host's
+        #[arg(long)]
+        allow_global: bool,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Put back what killed hauls left changed on this host, and what 'haul settings set' changed
+    Restore {
+        #[command(flatten)]
+        output: Output,
+    },
+    /// What haul has changed on this host and not put back: as it was, as it is, and by whom
+    Diff {
+        #[command(flatten)]
+        output: Output,
+    },
 }
 
 /// What comes out.

@@ -1,14 +1,10 @@
-//! The commands about hosts: `haul env` and `haul settings`.
+//! What a host is: `haul env`.
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
-use haul_host::ethtool;
-use haul_host::journal::Outcome;
-use haul_host::link;
 use haul_host::privilege;
 use haul_host::signal::Stop;
 use haul_lab::live::{self, LiveRig};
@@ -19,10 +15,9 @@ use haul_results::difference::EnvironmentDiff;
 use haul_results::record::{Document, Environment, Failure, Kind, SCHEMA, Stamp};
 use haul_results::{json, text};
 
-use crate::cli::{self, Format, Output, Settings};
+use crate::cli::{self, Format, Output};
 use crate::key;
 use crate::measure::{command, failure_of, layout, print, write};
-use crate::screen::say;
 use crate::state::State;
 
 /// `haul env`: this host alone, both ends of the path to a target, or the difference of two records.
@@ -109,55 +104,6 @@ fn environment(args: &cli::Env) -> Result<Environment> {
     let stop = Stop::install()?;
     let mut rig = LiveRig::connect(Topology::open(&target, &trust, state.journal())?, &stop)?;
     Ok(rig.fingerprint()?)
-}
-
-/// `haul settings`.
-pub(crate) fn settings(action: &Settings) -> Result<ExitCode> {
-    match action {
-        Settings::List { device, changeable } => list(device, *changeable),
-        Settings::Restore => restore(),
-    }
-}
-
-fn list(device: &str, changeable: bool) -> Result<ExitCode> {
-    let device = match device.parse() {
-        Ok(address) => link::link_by_index(link::route_to(address)?.oif)?,
-        Err(_) => link::link_by_name(device)?,
-    };
-    let features = ethtool::features(device.index)?;
-    let mut text = format!("{}: setting, state, whether it can be changed\n", device.name);
-    let width = features.names.iter().map(String::len).max().unwrap_or(0) + "nic.".len();
-    for name in &features.names {
-        let can = features.is_changeable(name);
-        if changeable && !can {
-            continue;
-        }
-        let state = match (features.is_active(name), features.is_wanted(name)) {
-            (true, _) => "on",
-            (false, true) => "off (on is wanted)",
-            (false, false) => "off",
-        };
-        let name = format!("nic.{name}");
-        let _ = writeln!(text, "  {name:<width$}  {state:<18}  {}", if can { "changeable" } else { "fixed" });
-    }
-    finish(print(&text))
-}
-
-fn restore() -> Result<ExitCode> {
-    let recoveries = State::open()?.settle()?;
-    let kept = recoveries.iter().any(|recovery| matches!(recovery.outcome, Outcome::Kept { .. }));
-    let mut text = String::new();
-    for recovery in &recoveries {
-        let _ = writeln!(text, "{recovery}");
-    }
-    if recoveries.is_empty() {
-        text.push_str("no killed haul has left anything changed on this host\n");
-    }
-    print(&text)?;
-    if kept {
-        say("haul: not everything could be put back (above)");
-    }
-    Ok(ExitCode::from(u8::from(kept)))
 }
 
 /// The exit of a command whose output is all it does: a closed pipe is a reader who has seen enough.

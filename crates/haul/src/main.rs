@@ -11,6 +11,7 @@ mod measure;
 mod pictures;
 mod screen;
 mod serve;
+mod settings;
 mod state;
 mod survey;
 mod tape;
@@ -64,7 +65,7 @@ fn run(command: &Command) -> Result<ExitCode> {
         Command::Ab(args) => measure::ab(args),
         Command::Read(args) => survey::read(args),
         Command::Env(args) => host::env(args),
-        Command::Settings { action } => host::settings(action),
+        Command::Settings { action } => settings::command(action),
         Command::Explain { name } => {
             // A heading of two words need not be quoted.
             let name = Some(name.join(" ")).filter(|name| !name.is_empty());

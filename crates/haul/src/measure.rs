@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use haul_host::privilege;
+use haul_host::settings::Consent;
 use haul_host::signal::Stop;
 use haul_lab::live::LiveRig;
 use haul_lab::record::Start;
@@ -128,7 +129,7 @@ pub(crate) fn ab(args: &cli::Ab) -> Result<ExitCode> {
             null: args.null,
             seed: args.seed.unwrap_or(defaults.seed),
             decide,
-            allow_side_effects: args.allow_side_effects,
+            consent: Consent { side_effects: args.allow_side_effects, global: args.allow_global },
             profile: args.inside.profiling(),
         };
         let plan = Plan::compare(&spec, &axes, arms, rules)?;
@@ -336,6 +337,7 @@ fn watcher(
         );
     }
     move |event| match event {
+        Event::Said { arm, text } => screen.line(format!("haul: arm {arm}: {text}")),
         Event::Checking { arm } => {
             let text = arm.map_or("trying the path".to_owned(), |arm| format!("trying arm {arm}"));
             screen.progress(0, 0, text, None);

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{Context as _, Result};
+use haul_host::settings::Reach;
 use haul_host::signal::Stop;
 use haul_wire::error::printable;
 use haul_workload::server::{ServeEvent, ServeOptions, Server};
 
-use crate::cli;
+use crate::cli::{self, AllowSettings};
 use crate::key::{self, Origin};
 use crate::screen::{Screen, brief, say};
 use crate::state::State;
@@ -26,7 +27,10 @@ pub(crate) fn serve(args: &cli::Serve) -> Result<ExitCode> {
     let key = if args.open { None } else { Some(key::of_server(&args.key)?) };
     let options = ServeOptions {
         key: key.as_ref().map(|key| key.key.clone()),
-        allow_settings: args.allow_settings,
+        allow_settings: args.allow_settings.map(|what| match what {
+            AllowSettings::Path => Reach::Path,
+            AllowSettings::Anything => Reach::Anything,
+        }),
         max_sessions: args.sessions,
         journal: state.journal().to_owned(),
     };
@@ -48,8 +52,15 @@ pub(crate) fn serve(args: &cli::Serve) -> Result<ExitCode> {
             Origin::Given => "haul: clients need the key that was given".to_owned(),
         }),
     }
-    if args.allow_settings {
-        screen.line("haul: clients may change NIC settings of this host while they are connected");
+    match args.allow_settings {
+        None => {}
+        Some(AllowSettings::Path) => {
+            screen.line("haul: clients may change settings of this host's network path while they are connected");
+        }
+        Some(AllowSettings::Anything) => screen.line(
+            "haul: clients may change ANYTHING on this host and run commands as the user who started this, while they are \
+             connected",
+        ),
     }
     let log = screen.clone();
     server.run(options, &stop, Arc::new(move |event| log.line(line(event))))?;

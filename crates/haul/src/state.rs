@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use anyhow::{Result, bail};
-use haul_host::journal::{self, Outcome, Recovery};
+use haul_host::journal::{self, Outcome, Recovery, Which};
 use haul_host::privilege;
 
 use crate::screen::{Screen, say, with_causes};
@@ -35,9 +35,14 @@ impl State {
         &self.journal
     }
 
-    /// Puts back what killed hauls left, and says so.
+    /// Puts back what killed hauls left.
     pub(crate) fn settle(&self) -> Result<Vec<Recovery>> {
-        Ok(journal::recover(&self.journal)?)
+        Ok(journal::recover(&self.journal, Which::Dead)?)
+    }
+
+    /// Puts back that, and what was made to stay.
+    pub(crate) fn settle_all(&self) -> Result<Vec<Recovery>> {
+        Ok(journal::recover(&self.journal, Which::Kept)?)
     }
 
     /// As [`State::settle`], for a command that is about to begin something of its own.

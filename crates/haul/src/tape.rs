@@ -38,6 +38,7 @@ impl Tape {
     /// Tells of an event.
     pub(crate) fn event(&mut self, event: &Event<'_>) {
         let line = match event {
+            Event::Said { arm, text } => json!({"event": "said", "arm": arm, "text": text}),
             Event::Checking { arm } => json!({"event": "checking", "arm": arm}),
             Event::Preparing { what, left } => {
                 json!({"event": "preparing", "what": what, "left_s": left.as_secs_f64()})

@@ -169,7 +169,7 @@ fn a_client_killed_in_mid_arm_is_put_back_by_the_next_haul_wherever_it_runs_and_
         // In the namespace of this test, which is neither of the two.
         let ended = Running::start(pair.here.haul(next)).end();
         assert_eq!(ended.code, Some(0), "{next:?}: {ended:?}");
-        assert!((ended.out + &ended.err).contains("put back (tx-nocache-copy)"), "{next:?}");
+        assert!((ended.out + &ended.err).contains("put back (nic.tx-nocache-copy)"), "{next:?}");
         assert_eq!((pair.is_on(), pair.here.journals().len()), ((false, false), 0), "{next:?}");
     }
 }
@@ -190,10 +190,13 @@ fn a_server_killed_in_mid_arm_is_put_back_by_its_next_start_and_the_client_puts_
         assert_eq!(pair.there.journals().len(), 1);
         if next == "serve" {
             let server = pair.serve();
-            assert!(server.said().contains("put back (tx-nocache-copy)"), "{}", server.said());
+            assert!(server.said().contains("put back (nic.tx-nocache-copy)"), "{}", server.said());
         } else {
             let ended = Running::start(pair.there.haul(&["settings", "restore"])).end();
-            assert!(ended.code == Some(0) && ended.out.contains("put back (tx-nocache-copy)"), "{ended:?}");
+            assert!(
+                ended.code == Some(0) && ended.out.contains("put back (nic.tx-nocache-copy)"),
+                "{ended:?}"
+            );
         }
         assert_eq!((pair.is_on(), pair.there.journals().len()), ((false, false), 0));
     }
@@ -221,11 +224,19 @@ fn a_restore_without_anything_to_restore_says_so_and_a_running_haul_is_left_alon
     let pair = Pair::new();
     let restore = |home: &Home| Running::start(home.haul(&["settings", "restore"])).end();
     let ended = restore(&pair.here);
-    assert!(ended.code == Some(0) && ended.out.contains("no killed haul has left anything"), "{ended:?}");
+    assert!(
+        ended.code == Some(0)
+            && ended.out.contains("haul has changed nothing on this host that is not put back"),
+        "{ended:?}"
+    );
     let _server = pair.serve();
     let running = pair.in_mid_arm();
     let ended = restore(&pair.here);
-    assert!(ended.code == Some(0) && ended.out.contains("no killed haul has left anything"), "{ended:?}");
+    assert!(
+        ended.code == Some(0)
+            && ended.out.contains("haul has changed nothing on this host that is not put back"),
+        "{ended:?}"
+    );
     running.signal("INT");
     let document = running.end().document();
     assert!(document.runs.iter().all(|run| run.status != Status::Void), "{:?}", document.runs);
@@ -418,8 +429,13 @@ fn the_list_of_settings_tells_fixed_from_changeable_and_names_the_devices_there_
         let found = ended.out.lines().find(|line| line.split_whitespace().next() == Some(name));
         found.unwrap_or_else(|| panic!("no {name} in {}", ended.out)).to_owned()
     };
-    assert!(line("nic.tx-tcp-segmentation").ends_with("changeable"));
-    assert!(line("nic.rx-lro").ends_with("fixed") && line("nic.vlan-challenged").ends_with("fixed"));
+    assert!(line("nic.tx-tcp-segmentation").ends_with("on, off"));
+    for fixed in ["nic.rx-lro", "nic.vlan-challenged"] {
+        assert!(line(fixed).contains("fixed: "), "{}", line(fixed));
+    }
+    assert!(line("nic.mtu").contains(" 1500 "), "{}", line("nic.mtu"));
+    assert!(line("sysctl.net.core.rmem_max").contains(" host "), "{}", line("sysctl.net.core.rmem_max"));
+    assert!(line("sysctl.net.ipv4.tcp_rmem").contains(" namespace "), "{}", line("sysctl.net.ipv4.tcp_rmem"));
     let changeable = site.run(&["settings", "list", "198.18.0.2", "--changeable"]);
     assert!(changeable.out.starts_with(VethLab::CLIENT_DEVICE) && !changeable.out.contains("fixed"));
     let missing = site.run(&["settings", "list", "no-such"]);
@@ -429,4 +445,86 @@ fn the_list_of_settings_tells_fixed_from_changeable_and_names_the_devices_there_
         "{}",
         missing.err
     );
+}
+
+#[test]
+fn a_setting_that_is_set_stays_is_shown_as_changed_and_is_put_back_by_restore() {
+    let site = Site::new();
+    let via = ["--via", VethLab::CLIENT_DEVICE];
+    let haul = |arguments: &[&str]| site.run(arguments);
+    let show = |name: &str| haul(&[&["settings", "show", name], &via[..]].concat()).out;
+    assert!(show("nic.mtu").starts_with("nic.mtu = 1500"), "{}", show("nic.mtu"));
+    let set = haul(
+        &[&["settings", "set", "nic.mtu=1400", "sysctl.net.ipv4.tcp_rmem=4096 65536 1048576"], &via[..]]
+            .concat(),
+    );
+    assert_eq!(set.code, Some(0), "{set:?}");
+    assert!(
+        set.out.contains("nic.mtu 1500 -> 1400") && set.out.contains("undo with: haul settings restore"),
+        "{}",
+        set.out
+    );
+    assert!(show("nic.mtu").starts_with("nic.mtu = 1400"));
+    // It is nobody's fault: another command neither undoes it nor refuses.
+    let run = haul(&["stream", "loopback", "-t", "100ms", "--warmup", "20ms"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(show("nic.mtu").starts_with("nic.mtu = 1400"));
+    let diff = haul(&["settings", "diff"]);
+    let line = diff.out.lines().find(|line| line.contains("nic.mtu")).unwrap_or_default().to_owned();
+    assert!(line.contains("1500") && line.contains("1400") && line.contains("haul settings set"), "{diff:?}");
+    let again = haul(&[&["settings", "set", "nic.mtu=1400"], &via[..]].concat());
+    assert!(again.out.contains("nothing to change"), "{again:?}");
+    let json = haul(&["settings", "diff", "--format", "json"]).out;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["changed"][0]["now"]["nic.mtu"], "1400", "{json}");
+    let restored = haul(&["settings", "restore"]);
+    assert!(restored.code == Some(0) && restored.out.contains("nic.mtu"), "{restored:?}");
+    assert!(show("nic.mtu").starts_with("nic.mtu = 1500"));
+    assert!(show("sysctl.net.ipv4.tcp_rmem").contains("131072"));
+    assert!(haul(&["settings", "diff"]).out.contains("changed nothing"));
+    for (arguments, expected) in [
+        (&["settings", "set", "server:nic.mtu=1400"][..], "leave the end out"),
+        (&["settings", "set", "nic.mtu=1"], "68 to"),
+        (&["settings", "set", "nic.mtuu=1400"], "on or off"),
+        (&["settings", "show", "nic.frob"], "haul settings list"),
+    ] {
+        let ended = haul(&[arguments, &via[..]].concat());
+        assert!(ended.code != Some(0) && ended.err.contains(expected), "{arguments:?}: {ended:?}");
+    }
+}
+
+/// A client is let change the path of packets; what can run programs as root takes a word of its own.
+#[test]
+fn a_server_that_allows_settings_runs_no_commands_unless_told_so() {
+    let site = Site::new();
+    for (allow, runs) in
+        [("--allow-settings", false), ("--allow-settings=path", false), ("--allow-settings=anything", true)]
+    {
+        let server = site.serve(&[allow]);
+        let target = server.target();
+        let scratch = tempfile::tempdir().unwrap();
+        let file = scratch.path().join("made");
+        let hook = format!("on:server:exec:'touch {0}','rm -f {0}'", file.display());
+        let arms = ["--arm", "off:", "--arm", &hook, "--allow-global"];
+        let ended = site.run(
+            &[
+                &["ab", "rr", &target, "-t", "30ms", "--warmup", "10ms", "--pairs", "1", "--format", "json"],
+                &arms[..],
+            ]
+            .concat(),
+        );
+        let document = ended.document();
+        if runs {
+            assert_eq!(document.runs.len(), 2, "{document:?}");
+            assert!(ended.code == Some(0) || ended.code == Some(1), "{ended:?}");
+            assert!(document.runs.iter().all(|run| run.status == Status::Complete), "{:?}", document.runs);
+        } else {
+            let problem = failure(&document);
+            assert!(
+                problem.contains("--allow-settings=anything") && problem.contains("as root"),
+                "{problem}"
+            );
+        }
+        assert!(!file.exists(), "{allow}");
+    }
 }

@@ -10,6 +10,7 @@
 
 mod beside;
 mod cells;
+mod columns;
 mod compare;
 mod demo;
 mod difference;
@@ -30,6 +31,7 @@ use std::fmt::Write as _;
 
 use haul_stats::{BitRate, ByteCount, CellValue, Doubt, DoubtId, PerSecond};
 
+pub use columns::columns;
 pub use compare::sentence;
 pub use demo::{Demonstration, demonstration};
 pub use difference::difference;
