@@ -50,7 +50,7 @@ pub(crate) fn check(inside: &Inside) -> Result<()> {
 
 /// Writes what was asked for; the names of the files written.
 pub(crate) fn write(document: &Document, inside: &Inside) -> Result<Vec<PathBuf>> {
-    let tables: Vec<&Costs> = document.costs.iter().filter(|costs| !costs.threads_only).collect();
+    let tables: Vec<&Costs> = document.costs.iter().filter(|costs| !costs.stacks.is_empty()).collect();
     let wanted = inside.flame_graph.is_some() || inside.folded.is_some();
     if wanted && tables.is_empty() && document.status == Status::Complete {
         let mut absent =
@@ -108,7 +108,12 @@ fn put(path: &Path, text: &str, written: &mut Vec<PathBuf>) -> Result<()> {
 fn title(costs: &Costs) -> String {
     let arm = costs.arm.as_ref().map(|arm| format!("{arm}, "));
     let cell = text::cell_name(&costs.cell);
-    format!("{}{}: {cell}", arm.unwrap_or_default(), costs.scope)
+    let part = match (&costs.host_reason, &costs.kernel_reason) {
+        (_, Some(_)) => ", its threads in user mode only",
+        (Some(_), None) => ", its threads only",
+        (None, None) => "",
+    };
+    format!("{}{}{part}: {cell}", arm.unwrap_or_default(), costs.scope)
 }
 
 /// What tells a table from the others, as a part of a file's name.

@@ -108,8 +108,10 @@ fn counters_of_a_thread_are_those_of_perf_stat() {
         a_hot_loop_beside_perf(Duration::from_millis(300));
         for turn in 0..200 {
             std::thread::sleep(Duration::from_micros(100));
-            // Fresh memory, given back at once: faults.
-            black_box(vec![1_u8; 1 << 18][turn]);
+            // More than the allocator ever keeps, given back at once: each is fresh, and a fault.
+            let mut fresh = vec![0_u8; 40 << 20];
+            fresh[turn] = 1;
+            black_box(fresh);
         }
         tell.send(thread::current_tid()).expect("told");
         // The thread is to be there when it is read.
@@ -227,7 +229,46 @@ fn obstacles_are_fatal_exactly_where_a_profile_cannot_be_had() {
     }
 }
 
-/// The test above, as `nobody`.
+#[test]
+fn a_profile_is_of_all_cpus_or_names_what_it_lacks() {
+    let own = [thread::current_tid()];
+    let options = ProfileOptions::default();
+    let whole = Profiler::start(&options);
+    let beside = Profiler::start_threads_where_forbidden(&options, &own);
+    match (&whole, &beside) {
+        (Ok(_), beside) => assert!(matches!(beside, Ok(None)), "another end samples all CPUs: {beside:?}"),
+        (Err(error), Err(narrow)) => assert_eq!(error.to_string(), narrow.to_string(), "nothing is left"),
+        (Err(_), beside) => assert!(matches!(beside, Ok(Some(_))), "{beside:?}"),
+    }
+    let all = whole.is_ok();
+    drop((whole, beside));
+    let profiler = match Profiler::start_or_threads(&options, &own) {
+        Ok(profiler) => profiler,
+        Err(error) => return println!("no profile: {error}"),
+    };
+    profiler.mark_open();
+    let mut file = tempfile::tempfile().expect("a file");
+    file.write_all(&vec![7; 1 << 16]).expect("write");
+    let (end, mut buffer) = (used() + Duration::from_millis(400), vec![0; 1 << 16]);
+    while used() < end {
+        a_hot_loop_beside_perf(Duration::from_millis(5));
+        file.rewind().expect("rewind");
+        file.read_exact(&mut buffer).expect("read");
+    }
+    profiler.mark_close();
+    let profile = profiler.finish().expect("samples");
+    assert_eq!(profile.host_reason.is_none(), all, "{profile:?}");
+    assert!(share(&profile, "a_hot_loop_beside_perf") > 0.5, "{:?}", profile.symbols);
+    if !all {
+        assert!(profile.symbols.iter().all(|symbol| symbol.own), "{:?}", profile.symbols);
+    }
+    let kernel = profile.symbols.iter().any(|symbol| symbol.context != profile::Context::User);
+    assert_eq!(kernel, profile.kernel_reason.is_none(), "{:?} {:?}", profile.kernel_reason, profile.symbols);
+    let reason = |reason: &Option<String>| reason.clone().unwrap_or_else(|| "-".to_owned());
+    println!("profile: host {}; kernel {}", reason(&profile.host_reason), reason(&profile.kernel_reason));
+}
+
+/// The two tests above, as `nobody`.
 #[test]
 fn an_ordinary_user_is_told_what_forbids_it_and_counts_what_is_left() {
     let exe = std::env::current_exe().expect("this program");
@@ -246,7 +287,11 @@ fn an_ordinary_user_is_told_what_forbids_it_and_counts_what_is_left() {
         Command::new(&copy)
     };
     let output = command
-        .args(["--exact", "obstacles_are_fatal_exactly_where_a_profile_cannot_be_had", "--nocapture"])
+        .args(["--exact", "--nocapture", "--test-threads", "1"])
+        .args([
+            "obstacles_are_fatal_exactly_where_a_profile_cannot_be_had",
+            "a_profile_is_of_all_cpus_or_names_what_it_lacks",
+        ])
         .current_dir("/")
         .output()
         .expect("setpriv, of util-linux");
@@ -256,6 +301,18 @@ fn an_ordinary_user_is_told_what_forbids_it_and_counts_what_is_left() {
     let level: i32 = level.trim().parse().expect("a number");
     let obstacle = format!("obstacle kernel.perf_event_paranoid = {level}: ");
     assert_eq!(text.contains(&obstacle), level > 0, "{text}");
+    // The name of the test stands before what it prints.
+    let told = |line: &str| line.split_once(" ... ").map_or(line, |(_, told)| told).to_owned();
+    let profile =
+        text.lines().map(told).find(|line| line.starts_with("profile: ") || line.starts_with("no profile: "));
+    let profile = profile.unwrap_or_else(|| panic!("{text}"));
+    let named = format!("kernel.perf_event_paranoid = {level} forbids ");
+    match level {
+        ..=0 => assert_eq!(profile, "profile: host -; kernel -"),
+        1 => assert!(profile.contains(&named) && profile.ends_with("; kernel -"), "{profile}"),
+        2 => assert!(profile.contains(&format!("; kernel {named}events of the kernel")), "{profile}"),
+        _ => assert!(profile.starts_with("no profile: ") && profile.contains(&named), "{profile}"),
+    }
     match level {
         ..=1 => assert!(text.contains("count context-switches true"), "{text}"),
         2 => {

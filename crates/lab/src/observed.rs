@@ -67,7 +67,18 @@ pub(crate) fn looked(spec: &RunSpec, outcomes: &[RunOutcome]) -> Looked {
             ratios(&mut all.readings, &observed.threads, scope, "threads", work);
         }
         if let Some(found) = &observed.profile {
-            all.profiles.push(profiled(found, host, work, &threads(spec, outcomes, shared, scope)));
+            let narrowed = found.host_reason.is_some();
+            // Threads that were sampled alone are those of this leg, so their cost is for what it moved.
+            let legs = if narrowed { &outcomes[..1] } else { outcomes };
+            let (work, of) = (Work::of(spec, legs), if narrowed { scope } else { host });
+            all.profiles.push(profiled(found, of, work, &threads(spec, legs, shared, scope)));
+            if let Some(reason) = &found.host_reason {
+                let what = match &found.kernel_reason {
+                    Some(reason) => format!("only its worker threads, and these in user mode: {reason}"),
+                    None => format!("only its worker threads: {reason}"),
+                };
+                all.doubts.push(Doubt::new(DoubtId::NotProfiled, format!("{scope}: {what}")));
+            }
         } else if let Some(reason) = &observed.reason {
             let hz = spec.observe.profile_hz.unwrap_or_default();
             all.profiles.push(absent(host, hz, work, reason.clone()));
@@ -196,7 +207,13 @@ fn profiled(found: &profile::Profile, scope: Scope, work: Work, threads: &[(Tid,
     }
     let mut profile = absent(scope, found.hz, work, String::new());
     profile.reason = None;
+    let kernel = found.symbols.iter().filter(|it| it.context != profile::Context::User);
+    let kernel = kernel.map(|it| it.amount as f64).sum::<f64>();
     Profile {
+        whose: if found.host_reason.is_some() { Whose::Threads } else { Whose::Host },
+        host_reason: found.host_reason.clone(),
+        kernel_amount: found.kernel_reason.is_none().then_some(kernel),
+        kernel_reason: found.kernel_reason.clone(),
         event: found.event.clone(),
         unit: found.unit.name().to_owned(),
         samples: found.samples,
@@ -219,6 +236,10 @@ fn absent(scope: Scope, hz: u32, work: Work, reason: String) -> Profile {
     let (work, per) = work.shown();
     Profile {
         scope,
+        whose: Whose::Host,
+        host_reason: None,
+        kernel_amount: None,
+        kernel_reason: Some(reason.clone()),
         event: String::new(),
         unit: "ns".to_owned(),
         hz,

@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use haul_results::profile::{ChangeRow, CostChanges, CostRow, Costs, Profile, Stack};
+use haul_results::profile::{ChangeRow, CostChanges, CostRow, Costs, Profile, Stack, Whose};
 use haul_results::record::{Run, Status};
 use haul_stats::Scope;
 use haul_stats::compare::{Cost, CostChange, correct_costs};
@@ -55,6 +55,14 @@ impl Seen<'_> {
         self.symbols.get(key).copied().unwrap_or(0.0)
     }
 
+    /// Whether both saw the same part of the same thing: samples of another event, or without the kernel, count something else.
+    fn is_like(&self, other: &Self) -> bool {
+        let (one, other) = (self.profile, other.profile);
+        one.event == other.event
+            && one.whose == other.whose
+            && one.kernel_reason.is_some() == other.kernel_reason.is_some()
+    }
+
     fn unit(&self) -> String {
         format!("{}/{}", self.profile.unit, self.profile.per)
     }
@@ -68,9 +76,7 @@ pub(crate) fn costs(plan: &Plan, runs: &[Run]) -> Vec<Costs> {
         for table in tables(&group) {
             let seen = seen(&group, table);
             let Some(first) = seen.first() else { continue };
-            // Samples of another event count something else.
-            let seen: Vec<&Seen<'_>> =
-                seen.iter().filter(|run| run.profile.event == first.profile.event).collect();
+            let seen: Vec<&Seen<'_>> = seen.iter().filter(|run| run.is_like(first)).collect();
             let total: Vec<f64> = seen.iter().map(|run| run.total()).collect();
             let whole = total.iter().sum::<f64>();
             let row = |name: &str, key: Option<&Key>, values: &[f64]| {
@@ -101,6 +107,7 @@ pub(crate) fn costs(plan: &Plan, runs: &[Run]) -> Vec<Costs> {
             let sum = |part: fn(&Profile) -> u64| seen.iter().map(|run| part(run.profile)).sum::<u64>();
             let (samples, idle) = (sum(|it| it.samples), sum(|it| it.idle));
             let awake = samples.saturating_sub(idle);
+            let alone = seen[0].profile.whose == Whose::Threads;
             let share = |part: u64, of: u64| if of > 0 { part as f64 / of as f64 * 100.0 } else { 0.0 };
             all.push(Costs {
                 cell: plan.cells()[cell].levels.clone(),
@@ -110,15 +117,17 @@ pub(crate) fn costs(plan: &Plan, runs: &[Run]) -> Vec<Costs> {
                 unit: seen[0].unit(),
                 event: seen[0].profile.event.clone(),
                 runs: seen.len(),
-                samples: if table.1 { samples_of(&seen, table.0) } else { awake },
+                samples: if table.1 && !alone { samples_of(&seen, table.0) } else { awake },
                 idle_pct: share(idle, samples),
                 unresolved_pct: share(sum(|it| it.unresolved), awake),
                 lost: sum(|it| it.lost),
+                host_reason: seen[0].profile.host_reason.clone(),
+                kernel_reason: seen[0].profile.kernel_reason.clone(),
                 confidence,
                 total: everything,
                 classes,
                 symbols,
-                stacks: if table.1 { Vec::new() } else { stacks(&seen) },
+                stacks: if table.1 && !alone { Vec::new() } else { stacks(&seen) },
             });
         }
     }
@@ -145,6 +154,7 @@ pub(crate) fn changes(plan: &Plan, runs: &[Run]) -> Vec<CostChanges> {
                     arm: named.name.clone(),
                     scope: table.0,
                     threads_only: table.1,
+                    kernel_reason: base_seen.first().and_then(|it| it.profile.kernel_reason.clone()),
                     unit,
                     pairs: pairs.len(),
                     confidence,
@@ -202,26 +212,32 @@ fn grouped<'a>(plan: &Plan, runs: &'a [Run]) -> BTreeMap<(usize, Option<usize>),
     groups
 }
 
-/// What there are tables of: each host, and on a shared one the threads of each end.
+/// What there are tables of: each host, and the threads of each end where the host is shared, or where no more was allowed.
 fn tables(runs: &[&Run]) -> Vec<Table> {
     let profiles = || runs.iter().flat_map(|run| &run.profiles);
-    let hosts: BTreeSet<Table> = profiles().map(|profile| (profile.scope, false)).collect();
-    let shared = profiles().filter(|profile| profile.scope == Scope::SharedHost);
-    let threads: BTreeSet<Table> = shared
-        .flat_map(|profile| &profile.symbols)
-        .filter_map(|symbol| Some((symbol.thread?, true)))
-        .collect();
+    let of = |whose: Whose| profiles().filter(move |profile| profile.whose == whose);
+    let hosts: BTreeSet<Table> = of(Whose::Host).map(|profile| (profile.scope, false)).collect();
+    let alone = of(Whose::Threads).map(|profile| (profile.scope, true));
+    let shared = of(Whose::Host).filter(|profile| profile.scope == Scope::SharedHost);
+    let threads =
+        shared.flat_map(|profile| &profile.symbols).filter_map(|symbol| Some((symbol.thread?, true)));
+    let threads: BTreeSet<Table> = threads.chain(alone).collect();
     hosts.into_iter().chain(threads).collect()
 }
 
 /// The runs as one table sees them, those whose profile came to nothing left out.
 fn seen<'a>(runs: &[&'a Run], (scope, threads_only): Table) -> Vec<Seen<'a>> {
-    let host = if threads_only { Scope::SharedHost } else { scope };
     let of = |run: &&'a Run| {
-        let profile = run.profiles.iter().find(|profile| profile.scope == host)?;
+        let find = |scope: Scope, whose: Whose| {
+            run.profiles.iter().find(|profile| profile.scope == scope && profile.whose == whose)
+        };
+        let alone = find(scope, Whose::Threads).filter(|_| threads_only);
+        let host = if threads_only { Scope::SharedHost } else { scope };
+        let profile = alone.or_else(|| find(host, Whose::Host))?;
         let usable = profile.reason.is_none() && profile.work.is_finite() && profile.work > 0.0;
         let mut symbols: BTreeMap<Key, f64> = BTreeMap::new();
-        let counted = profile.symbols.iter().filter(|it| !threads_only || it.thread == Some(scope));
+        let of_table = |thread: Option<Scope>| !threads_only || alone.is_some() || thread == Some(scope);
+        let counted = profile.symbols.iter().filter(|it| of_table(it.thread));
         for symbol in counted.filter(|symbol| symbol.amount.is_finite()) {
             let key = (symbol.symbol.clone(), symbol.module.clone(), symbol.class.clone());
             *symbols.entry(key).or_default() += symbol.amount / profile.work;
@@ -234,7 +250,7 @@ fn seen<'a>(runs: &[&'a Run], (scope, threads_only): Table) -> Vec<Seen<'a>> {
 /// The runs of the same block that sampled the same event.
 fn paired<'a, 'b>(base: &'a [Seen<'b>], arm: &'a [Seen<'b>]) -> Vec<(&'a Seen<'b>, &'a Seen<'b>)> {
     let alike = |one: &Seen<'_>, other: &Seen<'_>| {
-        one.block == other.block && one.profile.event == other.profile.event && one.unit() == other.unit()
+        one.block == other.block && one.is_like(other) && one.unit() == other.unit()
     };
     base.iter().filter_map(|one| Some((one, arm.iter().find(|other| alike(one, other))?))).collect()
 }
@@ -243,6 +259,14 @@ fn no_pairs(base: &[Seen<'_>], arm: &[Seen<'_>]) -> String {
     match (base.first(), arm.first()) {
         (Some(one), Some(other)) if one.profile.event != other.profile.event => {
             format!("the base was sampled by {}, the arm by {}", one.profile.event, other.profile.event)
+        }
+        (Some(one), Some(other)) if !one.is_like(other) => {
+            let part = |seen: &Seen<'_>| match (seen.profile.whose, &seen.profile.kernel_reason) {
+                (Whose::Host, _) => "everything on its host".to_owned(),
+                (Whose::Threads, None) => "its threads alone".to_owned(),
+                (Whose::Threads, Some(reason)) => format!("its threads in user mode alone ({reason})"),
+            };
+            format!("of the base {} was sampled, of the arm {}", part(one), part(other))
         }
         (Some(_), Some(_)) => "no block has a profile of both arms".to_owned(),
         (None, _) => "the base has no profile".to_owned(),
@@ -330,6 +354,10 @@ mod tests {
     fn profile(event: &str, work: f64, symbols: Vec<Symbol>) -> Profile {
         Profile {
             scope: Scope::SharedHost,
+            whose: Whose::Host,
+            host_reason: None,
+            kernel_amount: Some(0.0),
+            kernel_reason: None,
             event: event.to_owned(),
             unit: "ns".to_owned(),
             hz: 997,
@@ -431,6 +459,43 @@ mod tests {
         assert!(all[0].total.is_none() && all[0].symbols.is_empty());
         let reason = all[0].reason.as_deref().unwrap();
         assert!(reason.contains("cpu-clock") && reason.contains("cycles"), "{reason}");
+    }
+
+    /// The profile of an end's threads in user mode, as an ordinary user gets it.
+    fn narrowed(scope: Scope, symbols: Vec<Symbol>) -> Profile {
+        let reason = |what: &str| Some(format!("kernel.perf_event_paranoid = 2 forbids {what}"));
+        Profile {
+            scope,
+            whose: Whose::Threads,
+            host_reason: reason("events of whole CPUs"),
+            kernel_amount: None,
+            kernel_reason: reason("events of the kernel"),
+            ..profile("cpu-clock", 1.0, symbols)
+        }
+    }
+
+    #[test]
+    fn threads_in_user_mode_have_a_table_that_says_so_and_are_not_compared_with_more() {
+        let user = |amount| vec![symbol("send_loop", "user", Some(Scope::Sender), amount)];
+        let plan = plan(&["a:", "b:opt.message=4K"]);
+        let runs = made(&plan, |_, block| vec![narrowed(Scope::Sender, user(4.0 + f64::from(block)))]);
+        let costs = costs(&plan, &runs);
+        assert_eq!((costs[0].scope, costs[0].threads_only, costs[0].samples), (Scope::Sender, true, 60 * 8));
+        assert!(costs[0].kernel_reason.as_ref().is_some_and(|reason| reason.ends_with("of the kernel")));
+        assert_eq!(costs[0].stacks.len(), 1, "they are the only picture there is");
+        let alike = changes(&plan, &runs);
+        assert!(alike.len() == 1 && alike[0].pairs == 8 && alike[0].kernel_reason.is_some(), "{alike:?}");
+        let runs = made(&plan, |arm, _| {
+            let whole = Profile { kernel_reason: None, ..narrowed(Scope::Sender, user(4.0)) };
+            vec![if arm == Some(1) { whole } else { narrowed(Scope::Sender, user(4.0)) }]
+        });
+        let changes = changes(&plan, &runs);
+        assert!(changes[0].total.is_none(), "user mode is less than user mode and the kernel");
+        let reason = changes[0].reason.as_deref().unwrap();
+        assert!(
+            reason.contains("its threads in user mode alone (kernel.perf_event_paranoid = 2"),
+            "{reason}"
+        );
     }
 
     #[test]

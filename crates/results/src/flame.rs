@@ -95,6 +95,8 @@ mod tests {
             idle_pct: 0.0,
             unresolved_pct: 0.0,
             lost: 0,
+            host_reason: None,
+            kernel_reason: None,
             confidence: 0.95,
             total: CostRow { name: "all".to_owned(), module: None, class: None, share_pct: 100.0, cost },
             classes: Vec::new(),

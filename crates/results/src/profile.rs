@@ -59,11 +59,23 @@ pub struct Symbol {
     pub amount: f64,
 }
 
-/// What the CPUs of one host were seen doing in the window of one run.
+/// What the CPUs of one host were seen doing in the window of one run, or the threads of one end where no more was allowed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
-    /// Which host: of an end, or of both.
+    /// Which host: of an end, or of both. The end, where only its threads were sampled.
     pub scope: Scope,
+    /// Whether everything on the host was sampled, or only the worker threads of the end.
+    #[serde(default = "of_host")]
+    pub whose: Whose,
+    /// Why only the threads.
+    #[serde(default)]
+    pub host_reason: Option<String>,
+    /// What was sampled in the kernel, in the unit of the amounts; `None` where that was not allowed.
+    #[serde(default)]
+    pub kernel_amount: Option<f64>,
+    /// Why there is none.
+    #[serde(default)]
+    pub kernel_reason: Option<String>,
     /// What made the samples: never another event than the one named.
     pub event: String,
     /// What a sample's amount is in: `ns` or `cycles`.
@@ -94,6 +106,10 @@ pub struct Profile {
     /// cell and arm together ([`Costs::stacks`]).
     #[serde(skip)]
     pub stacks: Vec<Stack>,
+}
+
+fn of_host() -> Whose {
+    Whose::Host
 }
 
 /// What was sampled in one call chain.
@@ -132,7 +148,7 @@ pub struct Costs {
     pub arm: Option<String>,
     /// Whose: the threads of an end, or everything on a host.
     pub scope: Scope,
-    /// Whether only the worker threads of that end are in it: where both ends share one kernel.
+    /// Whether only the worker threads of that end are in it: where both ends share one kernel, or no more was allowed.
     pub threads_only: bool,
     /// The unit of every cost: `ns/KiB`, `cycles/KiB`, `ns/transaction` …
     pub unit: String,
@@ -148,6 +164,12 @@ pub struct Costs {
     pub unresolved_pct: f64,
     /// Samples the kernel had no room for.
     pub lost: u64,
+    /// Why not everything on the host was sampled, but the worker threads alone.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub host_reason: Option<String>,
+    /// Why they were sampled in user mode only: what the kernel did is in no row.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub kernel_reason: Option<String>,
     /// The confidence of the intervals.
     pub confidence: f64,
     /// Everything that was not idle.
@@ -156,7 +178,7 @@ pub struct Costs {
     pub classes: Vec<CostRow>,
     /// By symbol, dearest first; what is left of a long tail is one row.
     pub symbols: Vec<CostRow>,
-    /// The call chains of all these runs, of a whole host: the most frequent ones, and what is left as one.
+    /// The call chains of all these runs, of a whole host, or of the threads where no more was allowed: the most frequent ones, and what is left as one.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub stacks: Vec<Stack>,
 }
@@ -190,6 +212,9 @@ pub struct CostChanges {
     pub scope: Scope,
     /// Whether only the worker threads of that end are in it.
     pub threads_only: bool,
+    /// Why they were sampled in user mode only: what the kernel did is in no row.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub kernel_reason: Option<String>,
     /// The unit of every cost.
     pub unit: String,
     /// Pairs of profiled runs.

@@ -17,7 +17,7 @@ use haul_host::probe::profile::{Profile, ProfileOptions, Profiler};
 use haul_host::thread::Tid;
 use serde::{Deserialize, Serialize};
 
-use crate::spec::{MAX_EVENT_NAME, MAX_EVENTS, RunSpec};
+use crate::spec::{Hosts, MAX_EVENT_NAME, MAX_EVENTS, Observe, RunSpec};
 
 /// The longest text that is taken from the other end: names of symbols in C++ and Rust are longer than one thinks.
 const MOST_TEXT: usize = 1_024;
@@ -33,7 +33,8 @@ pub struct Observed {
     pub host: Vec<Count>,
     /// Events of the worker threads, added up.
     pub threads: Vec<Count>,
-    /// Samples of all CPUs of the host.
+    /// Samples of all CPUs of the host, or where this user may not have them of the worker threads
+    /// ([`Profile::host_reason`] and [`Profile::kernel_reason`] then say what forbids it).
     pub profile: Option<Profile>,
     /// Why there is no profile where one was asked for.
     pub reason: Option<String>,
@@ -62,6 +63,8 @@ impl Observed {
             let most = |amount: u64| amount <= 1 << 60;
             let possible = most(profile.amount) && profile.symbols.iter().all(|it| most(it.amount));
             holds(possible, "a symbol cost more than there can be")?;
+            let reasons = [&profile.host_reason, &profile.kernel_reason];
+            holds(reasons.into_iter().flatten().all(|it| short(it)), "a reason is too long")?;
             holds(profile.build_ids.len() <= MOST_SYMBOLS, "its profile names more files than are sent")?;
         }
         holds(self.reason.as_deref().is_none_or(short), "a reason is too long")
@@ -117,19 +120,17 @@ impl Inside {
         }
         let whole = observe.hosts.includes(client);
         let counted = groups.iter().any(|group| !group.is_empty());
+        let workers: Vec<Tid> = workers.collect();
         let options = observe.profile_hz.map(|hz| ProfileOptions { hz, ..ProfileOptions::default() });
         Some(Self {
             unknown,
             host: (whole && counted).then(|| Looking::new(&groups, Of::Host)),
             threads: if counted {
-                workers.map(|worker| Looking::new(&groups, Of::Thread(worker))).collect()
+                workers.iter().map(|&worker| Looking::new(&groups, Of::Thread(worker))).collect()
             } else {
                 Vec::new()
             },
-            profiler: options.filter(|_| whole).map(|options| match &observe.refused {
-                Some(reason) => Err(reason.clone()),
-                None => Profiler::start(&options).map_err(|error| error.to_string()),
-            }),
+            profiler: options.and_then(|options| profiler(&options, observe, whole, &workers)),
         })
     }
 
@@ -175,6 +176,24 @@ impl Inside {
             reason,
         }
     }
+}
+
+/// The profiler of an end. Where all CPUs may not be sampled, each end of a shared host samples its own threads.
+fn profiler(
+    options: &ProfileOptions,
+    observe: &Observe,
+    whole: bool,
+    workers: &[Tid],
+) -> Option<Result<Profiler, String>> {
+    let started = match (&observe.refused, whole) {
+        (Some(reason), true) => return Some(Err(reason.clone())),
+        (None, true) => Profiler::start_or_threads(options, workers).map(Some),
+        (None, false) if observe.hosts == Hosts::Client => {
+            Profiler::start_threads_where_forbidden(options, workers)
+        }
+        (_, false) => return None,
+    };
+    started.map_err(|error| error.to_string()).transpose()
 }
 
 /// An event whose name says nothing to this host.

@@ -165,25 +165,113 @@ fn pictures_of_a_profile_are_files_and_one_that_cannot_be_is_found_out_first() {
     }
 }
 
-#[test]
-fn an_ordinary_user_is_told_what_forbids_a_profile_and_keeps_the_other_numbers() {
-    let home = Home::without_key();
+/// A command of an ordinary user: who runs the tests may do more.
+fn ordinary(home: &Home, arguments: &[&str]) -> Ended {
     fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let program = home.path().join("haul");
     fs::copy(HAUL, &program).unwrap();
     let mut command = Command::new(&program);
-    command.args(["stream", "lab", "--cc", "reno", "-t", "300ms", "--warmup", "50ms", "--format", "json"]);
-    command.args(["--profile", "--profile-runs", "1", "--counters"]).uid(NOBODY).gid(NOBODY);
+    command.args(arguments).uid(NOBODY).gid(NOBODY);
     home.equip(&mut command);
-    let document = Running::start(command).end().complete();
+    Running::start(command).end()
+}
+
+fn paranoid() -> i32 {
+    fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn an_ordinary_user_is_told_what_forbids_a_profile_and_keeps_the_other_numbers() {
+    let home = Home::without_key();
+    // A message of a byte, so that user mode is seen often enough.
+    let document = ordinary(
+        &home,
+        &[
+            "stream",
+            "lab",
+            "--cc",
+            "reno",
+            "--message",
+            "16",
+            "-t",
+            "600ms",
+            "--warmup",
+            "50ms",
+            "--format",
+            "json",
+            "--profile",
+            "--profile-runs",
+            "1",
+            "--counters",
+        ],
+    )
+    .complete();
     assert!(crate::process::value(&document.runs[0], Metric::Throughput, Scope::Receiver) > 0.0);
-    let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
-    if paranoid.trim().parse::<i32>().unwrap() > 0 {
-        let reason = document.runs[1].profiles[0].reason.as_deref().expect("no profile for an ordinary user");
-        let named = format!("perf_event_paranoid = {}", paranoid.trim());
+    let level = paranoid();
+    if level <= 0 {
+        return;
+    }
+    let named = format!("kernel.perf_event_paranoid = {level} forbids ");
+    let run = &document.runs[1];
+    let doubted: Vec<_> = run.warnings.iter().filter(|doubt| doubt.id == DoubtId::NotProfiled).collect();
+    assert!(!doubted.is_empty() && doubted.iter().all(|doubt| doubt.text.contains(&named)), "{doubted:?}");
+    assert!(doubts(&document, DoubtId::NotProfiled).iter().all(|text| text.contains(&named)));
+    if level > 2 {
+        let reason = run.profiles[0].reason.as_deref().expect("no profile for an ordinary user");
         assert!(reason.contains(&named) && reason.contains("CAP_PERFMON"), "{reason}");
-        let doubted = document.runs[1].warnings.iter().filter(|doubt| doubt.id == DoubtId::NotProfiled);
-        assert_eq!(doubted.count(), 1);
-        assert!(doubts(&document, DoubtId::NotProfiled).iter().all(|text| text.contains(&named)));
+        return;
+    }
+    // What is left to it: the threads of each end, at this level without the kernel's part.
+    let sender = run.profiles.iter().find(|profile| profile.scope == Scope::Sender).expect("of the sender");
+    assert_eq!((sender.reason.as_deref(), sender.whose), (None, Whose::Threads), "{sender:?}");
+    assert!(sender.host_reason.as_ref().is_some_and(|reason| reason.contains(&named)), "{sender:?}");
+    if level == 2 {
+        assert!(sender.kernel_amount.is_none() && sender.symbols.iter().all(|it| it.module != "[kernel]"));
+        assert!(sender.kernel_reason.as_ref().is_some_and(|reason| reason.contains(&named)), "{sender:?}");
+        let costs = document.costs.iter().find(|costs| costs.scope == Scope::Sender).expect("costs");
+        assert!(costs.threads_only && costs.kernel_reason == sender.kernel_reason, "{costs:?}");
+    }
+}
+
+#[test]
+fn a_profile_in_user_mode_is_never_shown_without_saying_so() {
+    if paranoid() != 2 {
+        return;
+    }
+    let home = Home::without_key();
+    let picture = home.path().join("user.svg");
+    let ended = ordinary(
+        &home,
+        &[
+            "stream",
+            "lab",
+            "--cc",
+            "reno",
+            "--message",
+            "16",
+            "-t",
+            "600ms",
+            "--warmup",
+            "50ms",
+            "--profile",
+            "--profile-runs",
+            "1",
+            "--flame-graph",
+            picture.to_str().unwrap(),
+        ],
+    );
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.out.contains("what the sender's threads did in user mode only"), "{}", ended.out);
+    let flat = ended.out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        flat.contains("what the kernel did is not in it: kernel.perf_event_paranoid = 2 forbids"),
+        "{flat}"
+    );
+    let pictures = fs::read_dir(home.path()).unwrap().flatten().map(|entry| entry.path());
+    let pictures: Vec<_> = pictures.filter(|path| path.extension().is_some_and(|it| it == "svg")).collect();
+    assert!(!pictures.is_empty());
+    for picture in pictures {
+        let text = fs::read_to_string(&picture).unwrap();
+        assert!(text.contains("its threads in user mode only"), "{}", picture.display());
     }
 }

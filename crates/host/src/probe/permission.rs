@@ -30,6 +30,15 @@ impl fmt::Display for Obstacle {
     }
 }
 
+/// What a profile lacks where all CPUs may not be sampled, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Narrowed {
+    /// Why it is of threads of this process only.
+    pub(crate) host_reason: String,
+    /// Why it is of user mode only; `None`: it has the kernel's part.
+    pub(crate) kernel_reason: Option<String>,
+}
+
 /// What decides about perf events.
 #[expect(clippy::struct_excessive_bools, reason = "facts of which none says anything of another")]
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -178,6 +187,18 @@ impl Facts {
             Some(errno) => std::io::Error::from_raw_os_error(errno).to_string(),
             None => "the kernel did not say why".into(),
         }
+    }
+
+    /// What is left of a profile of the host where the kernel answered `errno` to it: `None` where nothing is, as at the levels
+    /// of distributions (3, 4), which forbid every event, or in a container that forbids the call.
+    pub(crate) fn narrowed(&self, errno: Option<i32>) -> Option<Narrowed> {
+        let asked = |host, kernel| Asked { host, kernel, tracepoint: false, cores: false };
+        let allowed = |asked| self.paranoid.is_some_and(|level| level <= Self::highest(asked));
+        let refused = errno == Some(libc::EACCES) && !self.privileged();
+        (refused && allowed(asked(false, false))).then(|| Narrowed {
+            host_reason: self.reason(errno, asked(true, true)),
+            kernel_reason: (!allowed(asked(false, true))).then(|| self.reason(errno, asked(false, true))),
+        })
     }
 
     /// What keeps a profile of the host from being had, or from being whole. `addresses`: whether `/proc/kallsyms` has any.
@@ -339,6 +360,31 @@ mod tests {
         assert_eq!(of("0", CONTAINER, Err(Some(libc::EPERM)), true), [named("seccomp filter", true)]);
         let bare = facts("2", "0", ROOT, false, true).obstacles(Ok(()), true);
         assert!(bare.len() == 1 && bare[0].to_string().contains("by a timer (cpu-clock)"), "{bare:?}");
+    }
+
+    #[test]
+    fn what_is_left_of_a_profile_follows_from_the_level() {
+        let of = |level: &str, status, errno| facts(level, "0", status, true, true).narrowed(Some(errno));
+        for level in ["1", "2"] {
+            let left = of(level, NOBODY, libc::EACCES).expect("threads may be sampled");
+            let whole =
+                format!("paranoid = {level} forbids events of whole CPUs to this user: it needs 0 or less");
+            assert!(left.host_reason.contains(&whole), "{left:?}");
+            let kernel = left.kernel_reason.map(|reason| reason.contains("= 2 forbids events of the kernel"));
+            assert_eq!(kernel, (level == "2").then_some(true), "level {level}");
+        }
+        for (level, status, errno) in [
+            ("3", NOBODY, libc::EACCES),
+            ("4", NOBODY, libc::EACCES),
+            ("", NOBODY, libc::EACCES),
+            // Not this setting forbids it, so a narrower request is no way around it.
+            ("2", PERFMON, libc::EACCES),
+            ("2", CONTAINER, libc::EPERM),
+            ("2", NOBODY, libc::ENOSYS),
+            ("2", NOBODY, libc::EMFILE),
+        ] {
+            assert_eq!(of(level, status, errno), None, "level {level}, errno {errno}");
+        }
     }
 
     #[test]

@@ -13,6 +13,9 @@
 //! has none, a timer takes the samples (`cpu-clock`), each stands for time, and code that keeps interrupts off is charged to where they
 //! are allowed again. Which of the two it was is in the profile ([`Profile::event`]): never compare one with the other.
 //!
+//! Where `perf_event_paranoid` forbids all CPUs to this user, [`Profiler::start_or_threads`] takes what it leaves: the given threads of
+//! this process, with or without the kernel's part. Such a profile names what it lacks and why, and is never taken for the other.
+//!
 //! Samples are told apart by the kernel's `CLOCK_MONOTONIC` (`use_clockid`), so the edges of the window are exact, whenever the
 //! rings are emptied.
 
@@ -33,7 +36,7 @@ use serde::{Deserialize, Serialize};
 use self::record::{CALL_CHAIN, SAMPLE_TYPE};
 use self::tally::{Names, Tally};
 use super::counters::Cores;
-use super::permission::{Asked, Facts, Obstacle};
+use super::permission::{Asked, Facts, Narrowed, Obstacle};
 use super::symbols::kernel::KernelSymbols;
 use crate::error::{HostError, Named as _, Result};
 use crate::sys::{self, PerfAttributes, PerfOf, PerfRing, perf_flag};
@@ -198,6 +201,12 @@ pub struct Profile {
     pub other_stacks: u64,
     /// Build ids by file, and the kernel's as `[kernel]`: which code the names are of.
     pub build_ids: BTreeMap<String, String>,
+    /// Why it is of a few threads of this process and not of all CPUs; `None`: it is of all CPUs.
+    #[serde(default)]
+    pub host_reason: Option<String>,
+    /// Why what the kernel did is not in it; `None`: it is.
+    #[serde(default)]
+    pub kernel_reason: Option<String>,
     /// What to know about it.
     pub notes: Vec<String>,
 }
@@ -229,7 +238,7 @@ impl Profile {
     }
 }
 
-/// Samples all CPUs until it is finished or dropped.
+/// Samples all CPUs until it is finished or dropped, or a few threads where that is all this user may have.
 #[derive(Debug)]
 pub struct Profiler {
     shared: Arc<Shared>,
@@ -254,6 +263,19 @@ struct Used {
     sampler: Sampler,
     notes: Vec<String>,
     chains: bool,
+    /// What it is less than a profile of the host.
+    narrowed: Option<Narrowed>,
+}
+
+/// Whose samples are taken.
+#[derive(Debug, Clone, Copy)]
+enum Subject<'a> {
+    Cpus(&'a CpuList),
+    /// `kernel`: with what the kernel does for them.
+    Threads {
+        threads: &'a [Tid],
+        kernel: bool,
+    },
 }
 
 /// How often the rings are emptied. A wake-up costs a few microseconds, so this is not to be seen in what is measured.
@@ -272,8 +294,51 @@ impl Profiler {
     pub fn start(options: &ProfileOptions) -> Result<Self> {
         check_rate(options.hz)?;
         let cpus = CpuList::online()?;
-        let (events, used) = open(options, &cpus)?;
-        let pages = ring_pages(options.hz, used.chains);
+        let (events, used) =
+            open(options, Subject::Cpus(&cpus), &cores(), &Facts::host()).map_err(refused)?;
+        Self::sample(options, events, used, &cpus)
+    }
+
+    /// Begins to sample all CPUs, or where `perf_event_paranoid` forbids that to this user what it leaves: `threads` of this
+    /// process, with the kernel's part (level 1) or without ([`Profile::host_reason`], [`Profile::kernel_reason`] say so).
+    ///
+    /// # Errors
+    /// As [`Profiler::start`]; and where not even that is allowed, what forbids it.
+    pub fn start_or_threads(options: &ProfileOptions, threads: &[Tid]) -> Result<Self> {
+        check_rate(options.hz)?;
+        let (cpus, cores, facts) = (CpuList::online()?, cores(), Facts::host());
+        let refusal = match open(options, Subject::Cpus(&cpus), &cores, &facts) {
+            Ok((events, used)) => return Self::sample(options, events, used, &cpus),
+            Err(refusal) => refusal,
+        };
+        let Some(narrowed) = facts.narrowed(refusal.errno) else { return Err(refused(refusal)) };
+        Self::threads(options, threads, narrowed, &facts)
+    }
+
+    /// Begins to sample `threads` where all CPUs may not be; `None` where they may, because then another end of this host does it.
+    ///
+    /// # Errors
+    /// As [`Profiler::start_or_threads`].
+    pub fn start_threads_where_forbidden(options: &ProfileOptions, threads: &[Tid]) -> Result<Option<Self>> {
+        check_rate(options.hz)?;
+        let facts = Facts::host();
+        let Err(errno) = of_a_cpu() else { return Ok(None) };
+        facts.narrowed(errno).map(|narrowed| Self::threads(options, threads, narrowed, &facts)).transpose()
+    }
+
+    fn threads(options: &ProfileOptions, threads: &[Tid], narrowed: Narrowed, facts: &Facts) -> Result<Self> {
+        let subject = Subject::Threads { threads, kernel: narrowed.kernel_reason.is_none() };
+        let (events, mut used) = open(options, subject, &cores(), facts).map_err(refused)?;
+        used.narrowed = Some(narrowed);
+        Self::sample(options, events, used, &CpuList::online()?)
+    }
+
+    fn sample(options: &ProfileOptions, events: Vec<OwnedFd>, used: Used, cpus: &CpuList) -> Result<Self> {
+        let mut pages = ring_pages(options.hz, used.chains);
+        if used.narrowed.is_some() {
+            // What an ordinary user may lock is for all rings together, and there are as many as threads.
+            pages = (pages / events.len().next_power_of_two()).max(FEWEST_PAGES);
+        }
         let mut rings = Vec::with_capacity(events.len());
         for event in events {
             let ring = map(&event, pages)?;
@@ -347,6 +412,7 @@ impl Profiler {
             cpus: self.cpus,
             window,
             notes: self.used.notes.clone(),
+            narrowed: self.used.narrowed.clone(),
         }
     }
 
@@ -362,6 +428,12 @@ impl Profiler {
             format!("no sample: {} records were not understood", tally.malformed())
         } else if tally.outside() > 0 {
             format!("no sample in the window, and {} outside of it: the clocks disagree", tally.outside())
+        } else if let Some(Narrowed { kernel_reason: Some(reason), .. }) = &self.used.narrowed {
+            format!(
+                "no sample: these threads were in user mode too rarely, and the kernel's part is not to be had: {reason}"
+            )
+        } else if self.used.narrowed.is_some() {
+            "no sample: these threads did not run".into()
         } else if self.used.sampler == Sampler::Cycles {
             "no sample: the counter of cycles never fired, as where a virtual machine counts and gives no interrupts, or \
              where nothing ran; sample by cpu-clock"
@@ -408,6 +480,9 @@ fn check_rate(hz: u32) -> Result<()> {
     })
 }
 
+/// Less is not worth a ring, where it can be had.
+const FEWEST_PAGES: usize = 16;
+
 /// Room for what comes in [`HELD`] seconds, by the largest records, as a power of two of pages.
 fn ring_pages(hz: u32, chains: bool) -> usize {
     /// Header and fields of a sample, without callers.
@@ -416,7 +491,7 @@ fn ring_pages(hz: u32, chains: bool) -> usize {
     let bytes = record * f64::from(hz) * HELD;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 2^27")]
     let pages = bytes as usize / sys::page_size() + 1;
-    pages.next_power_of_two().clamp(16, 1024)
+    pages.next_power_of_two().clamp(FEWEST_PAGES, 1024)
 }
 
 /// Maps a ring, a smaller one where so much memory may not be locked (`kernel.perf_event_mlock_kb`).
@@ -445,6 +520,10 @@ fn map(event: &OwnedFd, pages: usize) -> Result<PerfRing> {
 const CYCLES: (u32, u64) = (0, 0);
 const CPU_CLOCK: (u32, u64) = (1, 0);
 
+fn cores() -> Vec<Cores> {
+    super::counters::kinds_of_cores()
+}
+
 fn attributes(sampler: Sampler, hz: u32, chains: bool) -> PerfAttributes {
     let (kind, config) = match sampler {
         Sampler::Cycles => CYCLES,
@@ -468,67 +547,102 @@ fn deepest() -> u16 {
     allowed.ok().and_then(|text| text.trim().parse().ok()).map_or(DEEPEST, |most: u16| most.min(DEEPEST))
 }
 
-/// An event on each CPU, by the first sampler this host has.
-fn open(options: &ProfileOptions, cpus: &CpuList) -> Result<(Vec<OwnedFd>, Used)> {
-    let facts = Facts::host();
-    let cores = super::counters::kinds_of_cores();
+/// Why no event could be opened, by the last sampler that was tried.
+#[derive(Debug)]
+struct Refusal {
+    errno: Option<i32>,
+    reason: String,
+    object: &'static str,
+}
+
+fn refused(refusal: Refusal) -> HostError {
+    HostError::Unavailable { operation: "profile", object: refusal.object.into(), reason: refusal.reason }
+}
+
+/// An event on each CPU or thread, by the first sampler this host has.
+fn open(
+    options: &ProfileOptions,
+    subject: Subject<'_>,
+    cores: &[Cores],
+    facts: &Facts,
+) -> std::result::Result<(Vec<OwnedFd>, Used), Refusal> {
+    let (host, kernel) = match subject {
+        Subject::Cpus(_) => (true, true),
+        Subject::Threads { kernel, .. } => (false, kernel),
+    };
+    let object = if host { "this host" } else { "threads of this process" };
     let mut notes = Vec::new();
-    let mut refusal = None;
+    let mut refusal = Refusal { errno: None, reason: "no event to sample by was named".into(), object };
     for &sampler in &options.events {
         let attributes = attributes(sampler, options.hz, options.call_chains);
-        match open_all(&attributes, sampler, cpus, &cores) {
+        match open_all(&attributes, sampler, subject, cores) {
             Ok(events) => {
-                if sampler == Sampler::CpuClock {
+                if sampler == Sampler::CpuClock && kernel {
                     notes.push(
                         "sampled by a timer: what ran with interrupts off is charged to where they were allowed again"
                             .to_owned(),
                     );
                 }
-                if !options.call_chains {
+                if !options.call_chains && kernel {
                     notes.push(
                         "without call chains: softirq is not told from the rest of the kernel".to_owned(),
                     );
                 }
-                return Ok((events, Used { sampler, notes, chains: options.call_chains }));
+                return Ok((events, Used { sampler, notes, chains: options.call_chains, narrowed: None }));
             }
             Err(error) => {
-                let asked =
-                    Asked { host: true, kernel: true, tracepoint: false, cores: sampler == Sampler::Cycles };
-                let reason = facts.reason(error.raw_os_error(), asked);
+                let asked = Asked { host, kernel, tracepoint: false, cores: sampler == Sampler::Cycles };
+                let errno = error.raw_os_error();
+                let reason = facts.reason(errno, asked);
                 notes.push(format!("not sampled by {}: {reason}", sampler.name()));
-                refusal = Some(reason);
+                refusal = Refusal { errno, reason, object };
             }
         }
     }
-    Err(HostError::Unavailable {
-        operation: "profile",
-        object: "this host".into(),
-        reason: refusal.unwrap_or_else(|| "no event to sample by was named".into()),
-    })
+    Err(refusal)
 }
 
 fn open_all(
     attributes: &PerfAttributes,
     sampler: Sampler,
-    cpus: &CpuList,
+    subject: Subject<'_>,
     cores: &[Cores],
 ) -> std::io::Result<Vec<OwnedFd>> {
-    let open = |cpu: u32| {
-        let kind = cores.iter().find(|cores| sampler == Sampler::Cycles && cores.cpus.cpus().contains(&cpu));
-        let config = attributes.config | kind.map_or(0, |cores| u64::from(cores.kind) << 32);
+    let open = |of: PerfOf, config: u64, also: u64| {
         // The more precise the better: 2 is the instruction itself, 0 somewhere behind it. Not every CPU has all.
         let levels: &[u64] = if sampler == Sampler::Cycles { &[2, 1, 0] } else { &[0] };
         let mut answer = Err(std::io::ErrorKind::Unsupported.into());
         for level in levels {
-            let flags = attributes.flags | level << perf_flag::PRECISE_SHIFT;
-            answer = sys::perf_open(&PerfAttributes { config, flags, ..*attributes }, PerfOf::Cpu(cpu), None);
+            let flags = attributes.flags | also | level << perf_flag::PRECISE_SHIFT;
+            answer = sys::perf_open(&PerfAttributes { config, flags, ..*attributes }, of, None);
             if answer.is_ok() {
                 break;
             }
         }
         answer
     };
-    cpus.cpus().iter().map(|&cpu| open(cpu)).collect()
+    let of_kind = |cores: &Cores| attributes.config | u64::from(cores.kind) << 32;
+    let cycles = sampler == Sampler::Cycles;
+    match subject {
+        Subject::Cpus(cpus) => {
+            let on = |&cpu: &u32| {
+                let kind = cores.iter().find(|cores| cycles && cores.cpus.cpus().contains(&cpu));
+                open(PerfOf::Cpu(cpu), kind.map_or(attributes.config, of_kind), 0)
+            };
+            cpus.cpus().iter().map(on).collect()
+        }
+        Subject::Threads { threads, kernel } => {
+            let user = perf_flag::EXCLUDE_KERNEL | perf_flag::EXCLUDE_HYPERVISOR;
+            let also = if kernel { 0 } else { user };
+            // An event of a thread counts on the cores of one kind, so where there are several it takes one for each.
+            let mut configs: Vec<u64> = cores.iter().filter(|_| cycles).map(of_kind).collect();
+            if configs.is_empty() {
+                configs.push(attributes.config);
+            }
+            let each = threads.iter().flat_map(|&tid| configs.iter().map(move |&config| (tid, config)));
+            each.map(|(tid, config)| open(PerfOf::Thread(tid.number()), config, also)).collect()
+        }
+    }
 }
 
 fn read_rings(
@@ -566,7 +680,12 @@ fn read_rings(
 /// of it.
 #[must_use]
 pub fn preflight() -> Vec<Obstacle> {
+    Facts::host().obstacles(of_a_cpu(), KernelSymbols::visible())
+}
+
+/// Whether a whole CPU may be sampled, and the error number where not.
+fn of_a_cpu() -> std::result::Result<(), Option<i32>> {
     let cpu = CpuList::online().ok().and_then(|list| list.cpus().first().copied()).unwrap_or(0);
     let opened = sys::perf_open(&attributes(Sampler::CpuClock, 1, false), PerfOf::Cpu(cpu), None);
-    Facts::host().obstacles(opened.map(drop).map_err(|error| error.raw_os_error()), KernelSymbols::visible())
+    opened.map(drop).map_err(|error| error.raw_os_error())
 }

@@ -25,6 +25,9 @@ const LONGEST_SYMBOL: usize = 30;
 /// Share of the samples without a name from which it is said.
 const UNRESOLVED_PCT: f64 = 1.0;
 
+/// Behind a heading, where the kernel's part could not be had.
+const USER_ONLY: &str = " in user mode only";
+
 pub(super) fn show(out: &mut String, document: &Document, layout: Layout) {
     counts(out, document, layout);
     // Of a host that both ends share the symbols are told by end: a page of both together would say most of it twice.
@@ -78,6 +81,9 @@ fn table(out: &mut String, costs: &Costs, by_symbol: bool, layout: Layout) {
     if let Some(arm) = &costs.arm {
         let _ = write!(heading, " under {}", label(arm, LONGEST_NAME));
     }
+    if costs.kernel_reason.is_some() {
+        heading.push_str(USER_ONLY);
+    }
     let at = cell_name(&costs.cell);
     if !at.is_empty() {
         let _ = write!(heading, " ({at})");
@@ -94,17 +100,28 @@ fn table(out: &mut String, costs: &Costs, by_symbol: bool, layout: Layout) {
             let _ = writeln!(out, "  {hidden} more {} in the record", plural(hidden, "row"));
         }
     }
-    if costs.threads_only {
+    if costs.threads_only && costs.host_reason.is_none() {
         return;
     }
     let mut text = format!(
-        "from {} samples of {} in {} {}; an idle CPU ({} of the samples) costs nothing and is not in it",
+        "from {} samples of {} in {} {}",
         grouped(costs.samples),
         costs.event,
         costs.runs,
         plural(costs.runs, "run"),
-        percent(costs.idle_pct),
     );
+    match (&costs.host_reason, &costs.kernel_reason) {
+        (_, Some(reason)) => {
+            let _ = write!(text, "; what the kernel did is not in it: {reason}");
+        }
+        (Some(reason), None) => {
+            let _ = write!(text, "; only these threads were sampled, of all CPUs nothing is in it: {reason}");
+        }
+        (None, None) => {
+            let idle = percent(costs.idle_pct);
+            let _ = write!(text, "; an idle CPU ({idle} of the samples) costs nothing and is not in it");
+        }
+    }
     if costs.total.cost.interval.is_none() {
         text.push_str("; 6 profiled runs are the fewest that give an interval");
     }
@@ -154,6 +171,9 @@ fn differences(out: &mut String, changes: &CostChanges, by_symbol: bool, layout:
     let [arm, base] = [&changes.arm, &changes.base].map(|name| label(name, LONGEST_NAME));
     let mut heading =
         format!("{arm} against {base}: what {} did", whose(changes.scope, changes.threads_only));
+    if changes.kernel_reason.is_some() {
+        heading.push_str(USER_ONLY);
+    }
     let at = cell_name(&changes.cell);
     if !at.is_empty() {
         let _ = write!(heading, " ({at})");
@@ -179,6 +199,9 @@ fn differences(out: &mut String, changes: &CostChanges, by_symbol: bool, layout:
         changes.pairs,
         plural(changes.pairs, "pair"),
     );
+    if let Some(reason) = &changes.kernel_reason {
+        let _ = write!(text, "; what the kernel did is not in it: {reason}");
+    }
     if alone > 0 {
         text.push_str(" (*: only when looked at alone)");
     }

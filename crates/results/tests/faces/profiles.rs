@@ -41,6 +41,8 @@ fn costs(scope: Scope, threads_only: bool, arm: Option<&str>, runs: usize) -> Co
         idle_pct: 12.25,
         unresolved_pct: 2.5,
         lost: 3,
+        host_reason: None,
+        kernel_reason: None,
         confidence: 0.95,
         total: row("all", None, 108.0),
         classes: vec![row("copy", None, 53.2), row("tcp", None, 20.0), row("driver", None, 9.5)],
@@ -65,6 +67,7 @@ fn changes(pairs: usize) -> CostChanges {
         arm: "on".to_owned(),
         scope: Scope::SharedHost,
         threads_only: false,
+        kernel_reason: None,
         unit: "ns/KiB".to_owned(),
         pairs,
         confidence: 0.95,
@@ -97,6 +100,10 @@ fn stream() -> Document {
 fn profile(reason: Option<&str>) -> Profile {
     Profile {
         scope: Scope::SharedHost,
+        whose: Whose::Host,
+        host_reason: None,
+        kernel_amount: None,
+        kernel_reason: None,
         event: "cpu-clock".to_owned(),
         unit: "ns".to_owned(),
         hz: 997,
@@ -180,6 +187,31 @@ fn counts_with_estimates_and_events_this_cpu_lacks() {
         count(Scope::Sender, Whose::Threads, "cycles", None, 0.0),
     ];
     insta::assert_snapshot!(shown(&document, 80));
+}
+
+#[test]
+fn a_profile_of_less_than_the_host_says_so_where_its_numbers_stand() {
+    let reason = |what: &str| Some(format!("kernel.perf_event_paranoid = 2 forbids {what} to this user"));
+    let mut document = stream();
+    let narrowed = Costs {
+        host_reason: reason("events of whole CPUs"),
+        kernel_reason: reason("events of the kernel"),
+        ..costs(Scope::Sender, true, None, 6)
+    };
+    document.costs = vec![narrowed.clone()];
+    insta::assert_snapshot!(shown(&document, 80));
+    document.costs = vec![Costs { kernel_reason: None, ..narrowed }];
+    let text = shown(&document, 80).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("of all CPUs nothing is in it: kernel.perf_event_paranoid = 2"), "{text}");
+    document.cost_changes = vec![CostChanges {
+        scope: Scope::Sender,
+        threads_only: true,
+        kernel_reason: reason("events of the kernel"),
+        ..changes(8)
+    }];
+    let text = shown(&document, 80).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("on against off: what the sender's threads did in user mode only"), "{text}");
+    assert!(text.contains("what the kernel did is not in it: kernel.perf_event_paranoid = 2"), "{text}");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::class::{self, Class};
 use super::record::{self, Record, Sample, Space};
 use super::{ClassCost, Context, Profile, SymbolCost, Unit};
+use crate::probe::permission::Narrowed;
 use crate::probe::symbols::Found;
 use crate::probe::symbols::kernel::{KERNEL, KernelSymbols};
 use crate::probe::symbols::user::{self, UserSymbols};
@@ -73,6 +74,7 @@ pub(super) struct Header {
     pub(super) cpus: u32,
     pub(super) window: Duration,
     pub(super) notes: Vec<String>,
+    pub(super) narrowed: Option<Narrowed>,
 }
 
 impl Tally {
@@ -196,6 +198,8 @@ impl Tally {
             other_stacks: busy - listed + without_stack,
             stacks,
             build_ids: names.build_ids(),
+            host_reason: header.narrowed.as_ref().map(|it| it.host_reason.clone()),
+            kernel_reason: header.narrowed.and_then(|it| it.kernel_reason),
             notes,
         }
     }

@@ -49,6 +49,7 @@ fn header() -> Header {
         cpus: 2,
         window: Duration::from_secs(1),
         notes: Vec::new(),
+        narrowed: None,
     }
 }
 
