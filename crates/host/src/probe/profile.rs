@@ -534,7 +534,11 @@ fn attributes(sampler: Sampler, hz: u32, chains: bool) -> PerfAttributes {
         config,
         sample: u64::from(hz),
         sample_type: SAMPLE_TYPE | if chains { CALL_CHAIN } else { 0 },
-        flags: perf_flag::DISABLED | perf_flag::FREQUENCY | perf_flag::SAMPLE_ID_ALL | perf_flag::USE_CLOCK,
+        flags: perf_flag::DISABLED
+            | perf_flag::COMMAND
+            | perf_flag::FREQUENCY
+            | perf_flag::SAMPLE_ID_ALL
+            | perf_flag::USE_CLOCK,
         clock: libc::CLOCK_MONOTONIC,
         max_stack: if chains { deepest() } else { 0 },
         ..PerfAttributes::default()

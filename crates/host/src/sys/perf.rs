@@ -46,6 +46,8 @@ pub(crate) mod flag {
     pub(crate) const EXCLUDE_USER: u64 = 1 << 4;
     pub(crate) const EXCLUDE_KERNEL: u64 = 1 << 5;
     pub(crate) const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
+    /// Tells of new names of threads, as of a program that begins.
+    pub(crate) const COMMAND: u64 = 1 << 9;
     pub(crate) const FREQUENCY: u64 = 1 << 10;
     /// `precise_ip` is two bits from here.
     pub(crate) const PRECISE_SHIFT: u32 = 15;

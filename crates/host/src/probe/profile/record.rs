@@ -3,6 +3,7 @@
 //! ```text
 //! header   kind u32 │ misc u16 │ size u16                                size counts the header, a multiple of 8
 //! SAMPLE   ip u64 │ pid u32 │ tid u32 │ time u64 │ cpu u32 │ 0 u32 │ period u64 │ [n u64 │ n × u64]
+//! COMM     pid u32 │ tid u32 │ name, ended by a zero and filled up │ trailer
 //! LOST     id u64 │ lost u64 │ trailer                                   trailer: pid u32 │ tid u32 │ time u64 │ cpu u32 │ 0 u32
 //! THROTTLE time u64 │ id u64 │ stream u64 │ trailer
 //! ```
@@ -16,9 +17,13 @@ pub const SAMPLE_TYPE: u64 = 1 | 1 << 1 | 1 << 2 | 1 << 7 | 1 << 8;
 pub const CALL_CHAIN: u64 = 1 << 5;
 
 const LOST: u32 = 2;
+const COMM: u32 = 3;
 const THROTTLE: u32 = 5;
 const SAMPLE: u32 = 9;
 const LOST_SAMPLES: u32 = 13;
+
+/// A name of a thread is no longer (`TASK_COMM_LEN` without its end).
+pub const MOST_NAME: usize = 15;
 
 /// `PERF_RECORD_MISC_CPUMODE_MASK` and what it may be.
 const MODE: u16 = 7;
@@ -57,6 +62,15 @@ pub enum Record<'a> {
     Throttled {
         /// When, in ns of the event's clock.
         time: u64,
+    },
+    /// A thread has a new name, as one that began a program.
+    Named {
+        /// Its process.
+        pid: u32,
+        /// The thread: the first of its process where both numbers are the same.
+        tid: u32,
+        /// The name, [`MOST_NAME`] bytes at most.
+        name: &'a [u8],
     },
     /// Something this version does not know, or does not need.
     Unknown(u32),
@@ -182,6 +196,12 @@ fn record(kind: u32, misc: u16, body: &[u8], chains: bool) -> Option<Record<'_>>
             let (count, _who) = (next()?, next());
             Some(Record::Lost { count, time: next() })
         }
+        COMM => {
+            let [pid, tid] = halves(next()?);
+            let name = left.get(..left.len().min(MOST_NAME + 1))?;
+            let end = name.iter().position(|byte| *byte == 0)?;
+            Some(Record::Named { pid, tid, name: &name[..end] })
+        }
         THROTTLE => Some(Record::Throttled { time: next()? }),
         other => Some(Record::Unknown(other)),
     }
@@ -248,6 +268,8 @@ mod tests {
         bytes.extend(bytes_of(77, 0, &[1, 2, 3]));
         bytes.extend(bytes_of(THROTTLE, 0, &[8, 7, 7, pair(12, 34), 8, 0]));
         bytes.extend(bytes_of(LOST_SAMPLES, 0, &[4, pair(0, 0), 11, 0]));
+        let name = u64::from_ne_bytes(*b"cc1\0\0\0\0\0");
+        bytes.extend(bytes_of(COMM, 1 << 13, &[pair(12, 12), name, pair(12, 12), 8, 0]));
         bytes.extend(sample(MODE_USER, 0x40_0000, 9, &[]));
         let records: Vec<Record<'_>> = decode(&bytes, true).collect();
         let Record::Sample(first) = records[0] else { panic!("{records:?}") };
@@ -261,9 +283,10 @@ mod tests {
         assert_eq!(records[2], Record::Unknown(77));
         assert_eq!(records[3], Record::Throttled { time: 8 });
         assert_eq!(records[4], Record::Lost { count: 4, time: Some(11) });
-        let Record::Sample(last) = records[5] else { panic!("{records:?}") };
+        assert_eq!(records[5], Record::Named { pid: 12, tid: 12, name: b"cc1" });
+        let Record::Sample(last) = records[6] else { panic!("{records:?}") };
         assert_eq!((last.space, last.ip, last.chain.words().count()), (Space::User, 0x40_0000, 0));
-        assert_eq!(records.len(), 6);
+        assert_eq!(records.len(), 7);
     }
 
     #[test]
@@ -274,6 +297,9 @@ mod tests {
         }
         // A record that is smaller than its header would never end.
         assert_eq!(decode(&[0; 24], true).collect::<Vec<_>>(), [Record::Torn(24)]);
+        // A name without an end.
+        let endless = bytes_of(COMM, 0, &[pair(1, 1), u64::MAX, u64::MAX, 0]);
+        assert_eq!(decode(&endless, true).collect::<Vec<_>>(), [Record::Malformed(COMM)]);
         // More callers than the record has.
         let mut words = vec![1, 2, 3, 4, 5, u64::MAX, 6];
         let long = bytes_of(SAMPLE, MODE_USER, &words);

@@ -21,6 +21,9 @@ use crate::thread::Tid;
 const MOST_ADDRESSES: usize = 1 << 16;
 const MOST_STACKS: usize = 1 << 14;
 
+/// Names of processes that are kept: a build of a large project starts some thousand in a window.
+const MOST_NAMED: usize = 1 << 14;
+
 /// Threads that are told apart: more workers than that are one crowd.
 const MOST_THREADS: usize = 256;
 
@@ -63,6 +66,8 @@ pub(super) struct Tally {
     stacks: HashMap<(Leaf, Box<[u64]>), Weight>,
     /// What found no room in either.
     homeless: Weight,
+    /// Names of processes that began while it was sampled: they may have ended before they are looked up.
+    named: HashMap<u32, String>,
 }
 
 /// What a profile says of itself before any sample.
@@ -90,6 +95,7 @@ impl Tally {
             leaves: HashMap::new(),
             stacks: HashMap::new(),
             homeless: Weight::default(),
+            named: HashMap::new(),
         }
     }
 
@@ -121,6 +127,13 @@ impl Tally {
                     self.lost += count;
                 }
                 Record::Throttled { time } if window.contains(&time) => self.throttled += 1,
+                // Of a thread beside the first it is no name of the process. The last one counts: a shell becomes its command.
+                Record::Named { pid, tid, name } if pid == tid && !name.is_empty() => {
+                    if self.named.len() < MOST_NAMED || self.named.contains_key(&pid) {
+                        self.named.insert(pid, String::from_utf8_lossy(name).into_owned());
+                    }
+                }
+                Record::Named { .. } => {}
                 Record::Lost { .. } | Record::Throttled { .. } | Record::Unknown(_) => {}
                 Record::Malformed(_) | Record::Torn(_) => self.malformed += 1,
             }
@@ -161,7 +174,7 @@ impl Tally {
         for ((leaf, words), weight) in &self.stacks {
             let context = interrupted(*leaf, words, &looked_up).unwrap_or_else(|| Self::context(*leaf));
             if sums.leaf(leaf, *weight, context, &looked_up, self.own, &names.drivers) {
-                let folded = folded(*leaf, words, &looked_up, names);
+                let folded = folded(*leaf, words, &looked_up, names, &self.named);
                 *sums.stacks.entry(folded).or_default() += weight.samples;
             }
         }
@@ -249,8 +262,7 @@ impl Tally {
         }
         for (pid, ips) in users {
             let ips: Vec<u64> = ips.into_iter().collect();
-            let commands = names.command(pid);
-            found.commands.insert(pid, commands);
+            found.commands.insert(pid, names.command(pid, &self.named));
             for (ip, name) in ips.iter().zip(names.user(pid, &ips)) {
                 if let Some(name) = name {
                     found.users.insert((pid, *ip), name);
@@ -285,11 +297,17 @@ fn interrupted(leaf: Leaf, words: &[u64], names: &LookedUp) -> Option<Context> {
         .find_map(|(_, ip)| class::interruption(names.kernel.get(&ip)?.symbol.as_deref()?))
 }
 
-fn folded(leaf: Leaf, words: &[u64], found: &LookedUp, names: &mut Names) -> String {
+fn folded(
+    leaf: Leaf,
+    words: &[u64],
+    found: &LookedUp,
+    names: &Names,
+    named: &HashMap<u32, String>,
+) -> String {
     let mut frames: Vec<String> =
         callers(leaf, words).map(|(space, ip)| frame(leaf.pid, space, ip, found)).collect();
     frames.insert(0, frame(leaf.pid, leaf.space, leaf.ip, found));
-    let command = found.commands.get(&leaf.pid).cloned().unwrap_or_else(|| names.command(leaf.pid));
+    let command = found.commands.get(&leaf.pid).cloned().unwrap_or_else(|| names.command(leaf.pid, named));
     frames.push(clean(&command));
     frames.reverse();
     frames.join(";")
@@ -342,6 +360,10 @@ impl LookedUp {
     }
 }
 
+/// A process that has ended, in tests.
+#[cfg(test)]
+const GONE: u32 = 404;
+
 /// Where names come from.
 pub(super) struct Names {
     kernel: Result<KernelSymbols, String>,
@@ -386,10 +408,14 @@ impl Names {
         }
     }
 
-    fn command(&self, pid: u32) -> String {
+    /// The name of a process: as it is called now, or as it was called by the kernel as it began.
+    fn command(&self, pid: u32, named: &HashMap<u32, String>) -> String {
+        let ended = || named.get(&pid).cloned().unwrap_or_else(|| "[ended]".to_owned());
         match (&self.users, pid) {
             (_, 0) => "swapper".to_owned(),
-            (Users::Host(_), pid) => user::command(pid).unwrap_or_else(|| "[ended]".to_owned()),
+            (Users::Host(_), pid) => user::command(pid).unwrap_or_else(ended),
+            #[cfg(test)]
+            (Users::Fixed(_), GONE) => ended(),
             #[cfg(test)]
             (Users::Fixed(_), pid) => format!("prog-{pid}"),
         }

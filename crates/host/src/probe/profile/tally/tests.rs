@@ -257,3 +257,34 @@ fn long_names_are_shortened_and_the_end_of_an_interrupt_is_no_interrupt() {
         short(&profile).into_iter().map(|(symbol, .., context, _, _)| (symbol, context)).collect();
     assert_eq!(contexts, [("finish_task_switch", Context::Kernel), ("handle_softirqs", Context::Softirq)]);
 }
+
+/// A record of a new name, of a thread of a process.
+fn named(pid: u32, tid: u32, name: [u8; 8]) -> Vec<u8> {
+    record(3, 0, &[pair(pid, tid), u64::from_ne_bytes(name), pair(pid, tid), 150, pair(0, 0)])
+}
+
+#[test]
+fn a_process_that_ended_has_the_name_it_began_with() {
+    let user = [MARK_USER, 0x2000, 0x1000];
+    let of = |names_told: &[Vec<u8>]| {
+        let samples = [
+            sample(USER_MODE, GONE, 0x2000, 150, Some(&user)),
+            // At an address no file is known for.
+            sample(USER_MODE, GONE, 0x9000, 150, Some(&[MARK_USER, 0x9000])),
+        ];
+        let profile = profile(true, &[names_told, &samples[..]].concat(), &mut names(false));
+        let modules: BTreeSet<String> = profile.symbols.iter().map(|one| one.module.clone()).collect();
+        let stacks = profile.stacks.iter().map(|(stack, _)| stack.split(';').next().unwrap_or("").to_owned());
+        (stacks.collect::<BTreeSet<String>>(), modules)
+    };
+    let set = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<BTreeSet<_>>();
+    assert_eq!(of(&[]), (set(&["[ended]"]), set(&["prog", "[ended]"])));
+    // A shell that became its command; the name of another thread, and of another process, is not its own.
+    let told = [
+        named(GONE, GONE, *b"sh\0\0\0\0\0\0"),
+        named(GONE, GONE, *b"cc1\0\0\0\0\0"),
+        named(GONE, GONE + 1, *b"worker\0\0"),
+        named(OWN, OWN, *b"other\0\0\0"),
+    ];
+    assert_eq!(of(&told), (set(&["cc1"]), set(&["prog", "cc1"])));
+}
