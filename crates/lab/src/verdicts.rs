@@ -49,6 +49,22 @@ const COMPARED: &[(Metric, Scope)] = &[
     (Metric::ProbeLoadedP99, Scope::Run),
 ];
 
+/// What explains a change, of each host ([`Metric::is_beside`]): compared too, as a family of its own.
+const BESIDE: [Metric; 9] = [
+    Metric::InterruptsPerGb,
+    Metric::InterruptsPerTransaction,
+    Metric::InterruptsNicPerGb,
+    Metric::PacketsPerInterrupt,
+    Metric::SoftnetDropped,
+    Metric::SoftnetSqueezed,
+    Metric::DevicePacketsPerSecond,
+    Metric::DeviceDrops,
+    Metric::QdiscDrops,
+];
+
+/// The ends it is of; where both are on one kernel, what a host counts is of both.
+const HOSTS: [Scope; 5] = [Scope::Sender, Scope::Receiver, Scope::Client, Scope::Server, Scope::SharedHost];
+
 /// The number a run is known by, of those it has.
 const HEADLINES: &[(Metric, Scope)] = &[
     (Metric::Throughput, Scope::Run),
@@ -66,46 +82,69 @@ pub(crate) fn grouped<'a>(plan: &Plan, runs: &'a [Run]) -> BTreeMap<(usize, Opti
     groups
 }
 
-/// Every comparison the runs allow: by cell, then by arm, then in the order of [`COMPARED`].
+/// Every comparison the runs allow: by cell, then by arm, then in the order of [`COMPARED`] and [`BESIDE`].
 pub(crate) fn comparisons(plan: &Plan, runs: &[Run]) -> Vec<Comparison> {
-    let Some(base) = plan.arms().first() else { return Vec::new() };
-    let decide = plan.rules().decide;
     // As it was said before the first run: for the null arm's smaller family too, or two numbers would be.
     let (at_once, _) = pairs_to_decide(plan);
-    let groups = grouped(plan, runs);
-    let of = |cell: usize, arm: usize| groups.get(&(cell, Some(arm))).map_or(&[][..], Vec::as_slice);
+    let beside = BESIDE.iter().flat_map(|&metric| HOSTS.map(|scope| (metric, scope)));
+    let known = |(metric, scope): &(Metric, Scope)| {
+        runs.iter().any(|run| run.counts() && value(run, *metric, *scope).is_some())
+    };
+    let beside: Vec<(Metric, Scope)> = beside.filter(known).collect();
+    let compared: Vec<(Metric, Scope)> = COMPARED.iter().copied().filter(known).collect();
     let mut all: Vec<((usize, usize, usize), Comparison)> = Vec::new();
     for null in [false, true] {
-        let mut places = Vec::new();
-        let mut family = Vec::new();
-        for (position, &(metric, scope)) in COMPARED.iter().enumerate() {
-            if !runs.iter().any(|run| run.counts() && value(run, metric, scope).is_some()) {
-                continue;
-            }
-            let arms = plan.arms().iter().enumerate().skip(1);
-            for (arm, named) in arms.filter(|(arm, _)| plan.is_null(*arm) == null) {
-                for (cell, planned) in plan.cells().iter().enumerate() {
-                    let (base_runs, arm_runs) = (of(cell, 0), of(cell, arm));
-                    places.push((cell, arm, position));
-                    let pairs = Pairs {
-                        metric,
-                        scope,
-                        cell: &planned.levels,
-                        base: &base.name,
-                        arm: &named.name,
-                        values: &pairs(base_runs, arm_runs, metric, scope),
-                        base_failed: failures(base_runs, metric, scope),
-                        arm_failed: failures(arm_runs, metric, scope),
-                    };
-                    family.push(decide.compare_among(&pairs, at_once));
-                }
-            }
-        }
-        compare::correct_as_planned(&mut family, at_once);
-        all.extend(places.into_iter().zip(family));
+        all.extend(family(plan, runs, &compared, null, Some(at_once)));
+        let explaining = family(plan, runs, &beside, null, None);
+        all.extend(explaining.into_iter().map(|((cell, arm, position), comparison)| {
+            // Its spread is no doubt about what is asked, and a device without interrupts is no failed run.
+            let doubts = Vec::new();
+            ((cell, arm, compared.len() + position), Comparison { doubts, ..comparison })
+        }));
     }
     all.sort_by_key(|(place, _)| *place);
     all.into_iter().map(|(_, comparison)| comparison).collect()
+}
+
+/// The comparisons of one family, each with its cell, arm and position in `compared`. `at_once`: how many were planned; where nothing was
+/// planned, as many as there are.
+fn family(
+    plan: &Plan,
+    runs: &[Run],
+    compared: &[(Metric, Scope)],
+    null: bool,
+    at_once: Option<usize>,
+) -> Vec<((usize, usize, usize), Comparison)> {
+    let Some(base) = plan.arms().first() else { return Vec::new() };
+    let groups = grouped(plan, runs);
+    let of = |cell: usize, arm: usize| groups.get(&(cell, Some(arm))).map_or(&[][..], Vec::as_slice);
+    let arms: Vec<usize> = (1..plan.arms().len()).filter(|arm| plan.is_null(*arm) == null).collect();
+    let size = at_once.unwrap_or((compared.len() * arms.len() * plan.cells().len()).max(1));
+    let (mut places, mut family) = (Vec::new(), Vec::new());
+    for (position, &(metric, scope)) in compared.iter().enumerate() {
+        for &arm in &arms {
+            for (cell, planned) in plan.cells().iter().enumerate() {
+                let (base_runs, arm_runs) = (of(cell, 0), of(cell, arm));
+                let failed = |runs: &[&Run]| {
+                    if metric.is_beside() { 0 } else { failures(runs, metric, scope) }
+                };
+                places.push((cell, arm, position));
+                let pairs = Pairs {
+                    metric,
+                    scope,
+                    cell: &planned.levels,
+                    base: &base.name,
+                    arm: &plan.arms()[arm].name,
+                    values: &pairs(base_runs, arm_runs, metric, scope),
+                    base_failed: failed(base_runs),
+                    arm_failed: failed(arm_runs),
+                };
+                family.push(plan.rules().decide.compare_among(&pairs, size));
+            }
+        }
+    }
+    compare::correct_as_planned(&mut family, size);
+    places.into_iter().zip(family).collect()
 }
 
 /// How many comparisons the plan leads to, and how many pairs the clearest of them needs before it can stand among them.

@@ -56,6 +56,26 @@ macro_rules! metrics {
     };
 }
 
+impl Metric {
+    /// Whether it explains a change rather than being one: what interrupts, queues and devices did beside the work. Such
+    /// comparisons are a family of their own, so that they ask for no more pairs, and have no doubts and no sentence.
+    #[must_use]
+    pub fn is_beside(self) -> bool {
+        matches!(
+            self,
+            Self::InterruptsPerGb
+                | Self::InterruptsPerTransaction
+                | Self::InterruptsNicPerGb
+                | Self::PacketsPerInterrupt
+                | Self::SoftnetDropped
+                | Self::SoftnetSqueezed
+                | Self::DevicePacketsPerSecond
+                | Self::DeviceDrops
+                | Self::QdiscDrops
+        )
+    }
+}
+
 /// What every latency has in common: each must be understood where it stands alone.
 macro_rules! latency {
     ($which:literal) => {

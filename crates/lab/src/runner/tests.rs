@@ -44,6 +44,8 @@ struct Mock {
     side_effect: Option<&'static str>,
     restore_fails: bool,
     runs: usize,
+    /// Whether its runs tell of interrupts, too: twice as many where TSO is off.
+    beside: bool,
     carrier: u32,
     stop: Stop,
     intervals: usize,
@@ -68,6 +70,7 @@ impl Mock {
             side_effect: None,
             restore_fails: false,
             runs: 0,
+            beside: false,
             carrier: 1,
             stop: Stop::never().unwrap(),
             intervals: 0,
@@ -176,6 +179,17 @@ impl Rig for Mock {
             counts: Vec::new(),
             profiles: Vec::new(),
         };
+        if self.beside {
+            let times = if self.features["tso"] { 1.0 } else { 2.0 };
+            let real = |metric, value| Reading::real(metric, Scope::SharedHost, value, "mock");
+            let noise = (run % 3) as f64;
+            taken.readings.extend([
+                real(Metric::InterruptsPerGb, times * 1000.0 + noise),
+                real(Metric::PacketsPerInterrupt, 40.0 / times + noise),
+                Reading::count(Metric::SoftnetSqueezed, Scope::SharedHost, run as u64 % 2, "mock"),
+                Reading::absent(Metric::InterruptsNicPerGb, Scope::SharedHost, "mock", "it has no line"),
+            ]);
+        }
         match self.mishaps.get(&run).cloned() {
             None => {}
             Some(Mishap::Unreachable) => return Err(unreachable()),
@@ -593,6 +607,29 @@ fn each_cell_is_compared_by_itself_and_the_family_is_one_metric() {
         assert_eq!(comparison.base.n, 10);
         assert_eq!(comparison.verdict_corrected, Some(Verdict::Worse), "{comparison:?}");
     }
+}
+
+#[test]
+fn what_explains_a_change_is_compared_too_and_asks_for_no_more_pairs() {
+    let arms = ["on:nic.tso=on", "off:nic.tso=off"].map(|arm| arm.parse().unwrap()).to_vec();
+    let rules = Rules { repeats: 10, seed: 5, ..Rules::default() };
+    let plan = Plan::compare(&RunSpec::default(), &[], arms, rules).unwrap();
+    let without = measure(&plan, &mut Mock::new());
+    let mut mock = Mock::new();
+    mock.beside = true;
+    let with = measure(&plan, &mut mock);
+    // The demand and the throughput are judged as they were: the rest is a family of its own, and behind them.
+    assert_eq!(with.comparisons[..without.comparisons.len()], without.comparisons);
+    let beside: Vec<_> = with.comparisons[without.comparisons.len()..].iter().collect();
+    let found: Vec<_> = beside.iter().map(|it| (it.metric, it.scope, it.verdict_corrected)).collect();
+    let expected = [
+        (Metric::InterruptsPerGb, Scope::SharedHost, Some(Verdict::Worse)),
+        // More packets an interrupt are neither better nor worse.
+        (Metric::PacketsPerInterrupt, Scope::SharedHost, None),
+        (Metric::SoftnetSqueezed, Scope::SharedHost, Some(Verdict::Undecided)),
+    ];
+    assert_eq!(found, expected, "a reading that no run has is not compared");
+    assert!(beside.iter().all(|it| it.doubts.is_empty() && it.arm.failed == 0), "{beside:?}");
 }
 
 #[test]

@@ -47,9 +47,11 @@ pub(super) fn show(out: &mut String, document: &Document, layout: Layout) {
         out.push('\n');
         title(out, first, &arms, &axes, layout);
         if axes.swept.is_empty() {
-            out.push_str(&by_metric(&arms, layout));
+            let rows: Vec<&Comparison> = arms.iter().copied().filter(|c| has_row(c)).collect();
+            out.push_str(&by_metric(&rows, layout));
         } else {
-            for metric in groups_of(&arms, |c| (c.metric, c.scope)) {
+            let asked: Vec<&Comparison> = arms.iter().copied().filter(|c| !c.metric.is_beside()).collect();
+            for metric in groups_of(&asked, |c| (c.metric, c.scope)) {
                 out.push('\n');
                 out.push_str(&by_cell(&metric, &axes, layout));
             }
@@ -57,8 +59,9 @@ pub(super) fn show(out: &mut String, document: &Document, layout: Layout) {
     }
     notes(out, all, layout);
     layout.heading(out, "verdicts");
-    if axes.swept.is_empty() || all.len() <= MOST_SENTENCES {
-        for comparison in all.iter().filter(|c| corrected(c).is_some()) {
+    let asked = || all.iter().filter(|c| !c.metric.is_beside());
+    if axes.swept.is_empty() || asked().count() <= MOST_SENTENCES {
+        for comparison in asked().filter(|c| corrected(c).is_some()) {
             let at = match cell_name(&axes.swept_of(comparison)) {
                 at if at.is_empty() => at,
                 at => format!("{at}: "),
@@ -66,9 +69,22 @@ pub(super) fn show(out: &mut String, document: &Document, layout: Layout) {
             paragraph(out, "  ", &format!("{at}{}", sentence(comparison)), 4, layout.columns());
         }
     } else {
-        for family in groups(all, |c| (&c.base.arm, &c.arm.arm, c.metric, c.scope)) {
+        let asked: Vec<&Comparison> = asked().collect();
+        for family in groups_of(&asked, |c| (&c.base.arm, &c.arm.arm, c.metric, c.scope)) {
             paragraph(out, "  ", &summary(&family), 4, layout.columns());
         }
+    }
+}
+
+/// Whether a comparison is worth a row: of what explains a change, interrupts by what was done, and queues that were too short.
+/// The others are in the record.
+fn has_row(comparison: &Comparison) -> bool {
+    match comparison.metric {
+        Metric::InterruptsPerGb | Metric::InterruptsPerTransaction | Metric::PacketsPerInterrupt => true,
+        Metric::SoftnetDropped | Metric::SoftnetSqueezed => {
+            [comparison.base.mean, comparison.arm.mean].into_iter().flatten().any(|mean| mean > 0.0)
+        }
+        metric => !metric.is_beside(),
     }
 }
 
@@ -365,6 +381,7 @@ pub(super) fn metric_name(metric: Metric) -> String {
         Metric::LatencyMax => "longest latency".to_owned(),
         Metric::ServiceDemandTransaction => "service demand".to_owned(),
         Metric::Unanswered => "unanswered requests".to_owned(),
+        Metric::InterruptsPerGb => "interrupts per GB".to_owned(),
         _ => match words.strip_prefix("cpu ") {
             Some(rest) => format!("CPU {rest}"),
             None => words,
@@ -379,6 +396,11 @@ fn row_name(metric: Metric, unit: &str) -> (String, String) {
         Metric::ServiceDemandTransaction => {
             ("demand/transaction".to_owned(), unit.trim_end_matches("/transaction").to_owned())
         }
+        // Of what they are told by the unit.
+        Metric::InterruptsPerGb | Metric::InterruptsPerTransaction => {
+            ("interrupts".to_owned(), unit.to_owned())
+        }
+        Metric::PacketsPerInterrupt => ("packets".to_owned(), "1/interrupt".to_owned()),
         _ => (name.replace("latency under", "under").replace("latency without", "without"), unit.to_owned()),
     }
 }

@@ -572,3 +572,22 @@ fn the_difference_of_two_fingerprints_is_in_groups_and_harms_no_terminal() {
     let found = EnvironmentDiff::of(&one, &two);
     insta::assert_snapshot!(text::difference(["monday.json", "tuesday\u{202e}.json"], &found, Width::PAGE));
 }
+
+#[test]
+fn what_explains_a_change_has_a_row_and_no_sentence() {
+    let mut document = four_verdicts();
+    let at = [("message_bytes", 131_072), ("flows", 1)];
+    let of = |metric, base, ratio| comparison(metric, Scope::SharedHost, &at, base, ratio, 10, 0.01, 0);
+    document.comparisons.extend([
+        of(Metric::InterruptsPerGb, 1523.0, 2.0),
+        of(Metric::PacketsPerInterrupt, 41.5, 0.5),
+        of(Metric::SoftnetDropped, 0.0, 1.0),
+        of(Metric::SoftnetSqueezed, 12.0, 1.5),
+        of(Metric::DevicePacketsPerSecond, 9e5, 1.0),
+    ]);
+    let text = shown(&document, 80);
+    insta::assert_snapshot!(text);
+    let (table, sentences) = text.split_once("\nverdicts\n").expect("verdicts");
+    assert!(table.contains("both, 1/GB") && !sentences.contains("interrupt"), "{text}");
+    assert!(!text.contains("softnet dropped") && !text.contains("device packets"), "{text}");
+}
