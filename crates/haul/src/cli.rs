@@ -131,6 +131,11 @@ pub(crate) struct Serve {
     /// Clients served at once. More than one at a time disturb each other: results that overlapped say so
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) sessions: u32,
+    /// Also write each finished run to standard output, with the figures of both ends that its client has. For a server that is
+    /// left to serve take 'jsonl', whose every line stands for itself; 'json' is one document, whole only once the server
+    /// has ended (by ^C, too), for a server that is started for a few runs
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: ServeFormat,
     #[command(flatten)]
     pub(crate) key: KeyOptions,
 }
@@ -142,6 +147,17 @@ pub(crate) enum AllowSettings {
     Path,
     /// Anything, programs included
     Anything,
+}
+
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum ServeFormat {
+    /// The log alone, on standard error
+    #[default]
+    Text,
+    /// One document of all runs, whole when the server ends
+    Json,
+    /// A line for each run as it ends
+    Jsonl,
 }
 
 fn default_listen() -> SocketAddr {

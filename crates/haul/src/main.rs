@@ -11,6 +11,7 @@ mod measure;
 mod pictures;
 mod screen;
 mod serve;
+mod served;
 mod settings;
 mod state;
 mod survey;

@@ -14,6 +14,7 @@ use haul_workload::server::{ServeEvent, ServeOptions, Server};
 use crate::cli::{self, AllowSettings};
 use crate::key::{self, Origin};
 use crate::screen::{Screen, brief, say};
+use crate::served::Runs;
 use crate::state::State;
 
 pub(crate) fn serve(args: &cli::Serve) -> Result<ExitCode> {
@@ -62,8 +63,21 @@ pub(crate) fn serve(args: &cli::Serve) -> Result<ExitCode> {
              connected",
         ),
     }
+    let runs = Runs::start(args.format).context("cannot start the thread that writes the runs")?;
+    let inlet = runs.as_ref().map(Runs::inlet);
     let log = screen.clone();
-    server.run(options, &stop, Arc::new(move |event| log.line(line(event))))?;
+    let observe = move |event: &ServeEvent| {
+        if let Some(inlet) = &inlet {
+            inlet.event(event);
+        }
+        log.line(line(event));
+    };
+    let end = server.run(options, &stop, Arc::new(observe));
+    // What has ended is written before anything is said of why the server did.
+    if let Some(runs) = runs {
+        runs.finish();
+    }
+    end?;
     drop(showing);
     if let Some(signal) = stop.requested() {
         say(&format!("haul: stopped by {signal}"));
@@ -82,7 +96,7 @@ fn line(event: &ServeEvent) -> String {
         ServeEvent::Full { client, reason } => {
             format!("{client}: this server is busy: {reason} (told once, however often it asks)")
         }
-        ServeEvent::Run { client, what } | ServeEvent::RunEnded { client, what } => {
+        ServeEvent::Run { client, what } | ServeEvent::RunEnded { client, what, .. } => {
             format!("{client}: {what}")
         }
         ServeEvent::Closed { client, reason: None } => format!("{client}: done"),

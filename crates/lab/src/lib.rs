@@ -21,6 +21,7 @@ pub mod published;
 pub mod record;
 pub mod rig;
 pub mod runner;
+pub mod served;
 pub mod survey;
 pub mod sweep;
 pub mod thresholds;

@@ -341,7 +341,7 @@ impl Rig for LiveRig {
             }
         };
         match self.with_session(|session| session.run(spec, stop, &mut pass_on)) {
-            Ok(outcomes) => Ok(taken(spec, &outcomes, &idle, stop)),
+            Ok(outcomes) => Ok(taken(spec, &outcomes, &idle, stop.requested().is_some())),
             Err(LabError::Workload(WorkloadError::Lost { peer, phase, reason, partial })) => {
                 match partial.first() {
                     Some(own) => Ok(half(spec, own, format!("lost the {peer} while {phase}: {reason}"))),
@@ -484,9 +484,10 @@ fn intervals(outcome: &RunOutcome) -> Vec<Interval> {
     slices.map(|(index, report)| interval(leg, report, counting.window_start, again(index))).collect()
 }
 
-fn taken(spec: &RunSpec, outcomes: &[RunOutcome], idle: &[RunOutcome], stop: &Stop) -> Taken {
+/// What both ends' reports come to. `stopped`: this process was asked to end.
+pub(crate) fn taken(spec: &RunSpec, outcomes: &[RunOutcome], idle: &[RunOutcome], stopped: bool) -> Taken {
     let cut = outcomes.iter().any(|leg| leg.client.interrupted || leg.server.interrupted);
-    let ending = if cut && stop.requested().is_some() {
+    let ending = if cut && stopped {
         Ending::Interrupted
     } else if cut {
         Ending::Invalid("the server ended the run before its time: was it stopped?".to_owned())
@@ -512,7 +513,7 @@ fn taken(spec: &RunSpec, outcomes: &[RunOutcome], idle: &[RunOutcome], stop: &St
 }
 
 /// What this end alone has to say about a run whose other end went away.
-fn half(spec: &RunSpec, own: &EndReport, text: String) -> Taken {
+pub(crate) fn half(spec: &RunSpec, own: &EndReport, text: String) -> Taken {
     let leg = spec.legs().into_iter().next().unwrap_or_else(|| spec.clone());
     let slices =
         own.intervals.iter().map(|report| interval(&leg, report, own.window_start, report.retransmits));

@@ -101,7 +101,9 @@ impl Start {
     }
 }
 
-fn stamp() -> Stamp {
+/// The version that writes, and the schema of what it writes.
+#[must_use]
+pub fn stamp() -> Stamp {
     Stamp { version: env!("CARGO_PKG_VERSION").to_owned(), schema: SCHEMA }
 }
 

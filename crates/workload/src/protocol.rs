@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::report::{EndReport, HostId, IntervalReport, Role};
+use crate::report::{ClockOffset, EndReport, HostId, IntervalReport, Role};
 use crate::spec::RunSpec;
 
 /// Body of `opened`: who the server is and what it lets a client do.
@@ -40,7 +40,19 @@ pub(crate) struct Interval {
 /// Body of `report`: the server's half of each leg.
 pub(crate) type Reports = Vec<EndReport>;
 
-/// Body of `outcome`, and what a server's log has of either end: the headline of the first leg.
+/// Body of `outcome`: what the client saw of a run, once it is over. A client of an earlier version tells the headline alone.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    #[serde(flatten)]
+    pub(crate) headline: Headline,
+    /// The client's half of each leg, without its profile.
+    #[serde(default)]
+    pub(crate) reports: Reports,
+    #[serde(default)]
+    pub(crate) clock_offset: Option<ClockOffset>,
+}
+
+/// What a server's log has of either end: the headline of the first leg.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Headline {
     pub(crate) role: Role,

@@ -270,6 +270,16 @@ impl EndReport {
         self.window_end.since(self.window_start)
     }
 
+    /// The same without its profile, which is large and of no use to the other end's figures.
+    pub(crate) fn without_profile(&self) -> Self {
+        let mut report = self.clone();
+        if let Some(observed) = report.observed.as_mut().filter(|observed| observed.profile.is_some()) {
+            observed.profile = None;
+            observed.reason = Some("a profile stays with the end that asked for it".to_owned());
+        }
+        report
+    }
+
     /// Says what in a report from the other end cannot be true: it is that end's word, and sums, ratios and differences
     /// are made of it. What passes can be wrong, but it cannot overflow or contradict itself.
     pub fn check(&self, spec: &RunSpec, role: Role) -> Result<(), String> {

@@ -31,6 +31,8 @@ use haul_stats::MonoNanos;
 use haul_wire::{DataHello, Key, Token};
 
 use crate::error::{Result, WorkloadError};
+use crate::report::{EndReport, RunOutcome};
+use crate::spec::RunSpec;
 use line::Line;
 use porch::Porch;
 
@@ -54,7 +56,7 @@ pub struct ServeOptions {
 }
 
 /// Something worth a line in the server's log.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum ServeEvent {
     /// A client was let in.
     Opened {
@@ -83,6 +85,8 @@ pub enum ServeEvent {
         client: String,
         /// With what.
         what: String,
+        /// What is known of it.
+        run: Box<ServedRun>,
     },
     /// A session ended.
     Closed {
@@ -109,6 +113,29 @@ pub enum ServeEvent {
         client: String,
         /// What.
         what: String,
+    },
+}
+
+/// A run as its server knows it once it is over.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ServedRun {
+    /// What was asked for.
+    pub spec: RunSpec,
+    /// What was seen of it.
+    pub seen: Seen,
+}
+
+/// What a server knows of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Seen {
+    /// Both ends of each leg, as the client knows them too, but for its profile.
+    Both(Vec<RunOutcome>),
+    /// This end alone, by leg.
+    Own {
+        /// What it saw.
+        reports: Vec<EndReport>,
+        /// Why not more.
+        reason: String,
     },
 }
 

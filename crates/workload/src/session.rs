@@ -23,8 +23,8 @@ use crate::background::{BACKGROUND, LEAD};
 use crate::control::{Conversation, wire_now};
 use crate::error::{Result, WorkloadError};
 use crate::legs::{Flows, Legs, numbering};
-use crate::protocol::{Headline, Interval, Prepare, Prepared, Reports, Welcome};
-use crate::report::{ClockOffset, HostId, IntervalReport, Role, RunOutcome};
+use crate::protocol::{Headline, Interval, Outcome, Prepare, Prepared, Reports, Welcome};
+use crate::report::{ClockOffset, EndReport, HostId, IntervalReport, Role, RunOutcome};
 use crate::spec::{Hosts, Pin, Placement, RunSpec, Transport, Workload};
 use crate::{connect, datagram};
 
@@ -232,8 +232,11 @@ impl Session {
             Ok(theirs) => {
                 let ours = own.reports();
                 if let Some(first) = ours.first() {
+                    let headline = Headline::of(first);
+                    let reports = ours.iter().map(EndReport::without_profile).collect();
+                    let said = Outcome { headline, reports, clock_offset: Some(clock_offset) };
                     // For its log alone: a server that is gone meanwhile is found out by whoever asks it next.
-                    let _ = self.talk.send(&Message::Outcome { body: body(&Headline::of(first))? });
+                    let _ = self.talk.send(&Message::Outcome { body: body(&said)? });
                 }
                 let both = ours.into_iter().zip(theirs).zip(legs);
                 let outcome = |((client, server), spec)| {

@@ -1,5 +1,6 @@
 //! What a run says of its hosts beside its own numbers, and what `haul env` says of them alone.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -139,6 +140,47 @@ fn the_servers_log_has_both_ends_figures_or_says_that_the_client_told_none() {
     assert!(own.contains(": server ") && own.contains(" Gbit/s received over 0.3"), "{line}");
     assert!(theirs.contains(" Gbit/s sent over 0.3"), "{line}");
     assert!(own.contains(", CPU ") && theirs.contains(", CPU "), "{line}");
+}
+
+/// F2: what a server writes of a run has the figures its client has, of both ends.
+#[test]
+fn a_servers_document_has_every_figure_of_its_clients() {
+    for format in ["json", "jsonl"] {
+        let site = Site::new();
+        let server = site.serve(&["--format", format]);
+        let client = |workload: &[&str]| {
+            let usual = [&server.target()[..], "-t", "300ms", "--warmup", "100ms", "--format", "json"];
+            let ended = site.run(&[workload, &usual].concat());
+            serde_json::from_str::<Json>(&ended.out).unwrap()
+        };
+        let documents = [
+            client(&["stream", "--counters"]),
+            client(&["rr"]),
+            client(&["stream", "--udp", "--rate", "10M"]),
+        ];
+        server.signal("INT");
+        let ended = server.end_within(Duration::from_secs(20));
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let runs: Vec<Json> = if format == "json" {
+            let whole: Json =
+                serde_json::from_str(&ended.out).unwrap_or_else(|error| panic!("{error}: {}", ended.out));
+            whole["runs"].as_array().unwrap().clone()
+        } else {
+            ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        };
+        assert_eq!(runs.len(), documents.len(), "{format}: {}", ended.out);
+        for (served, document) in runs.iter().zip(&documents) {
+            let (own, theirs) = (&served["run"], &document["runs"][0]);
+            assert_eq!(own["status"], "complete");
+            for part in ["readings", "effective", "activity", "intervals", "counts"] {
+                assert_eq!(own[part], theirs[part], "{format}: {part}");
+            }
+            let readings = own["readings"].as_array().unwrap();
+            let scopes: BTreeSet<&str> =
+                readings.iter().filter_map(|it| it["value"].as_f64().and(it["scope"].as_str())).collect();
+            assert!(scopes.len() >= 2, "{format}: figures of {scopes:?} alone");
+        }
+    }
 }
 
 fn env(home: &Home, arguments: &[&str]) -> Ended {

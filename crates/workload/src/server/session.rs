@@ -20,12 +20,12 @@ use haul_wire::session::Server;
 use haul_wire::{Body, Message, Refusal, RunId, ServerSession, Token};
 use rand::TryRng;
 
-use super::{Holder, Knock, ServeEvent, Shared, seconds_since};
+use super::{Holder, Knock, Seen, ServeEvent, ServedRun, Shared, seconds_since};
 use crate::control::Conversation;
 use crate::error::{Result, WorkloadError};
 use crate::legs::{Legs, numbering};
-use crate::protocol::{Headline, Interval, Prepare, Prepared, Reports, Welcome};
-use crate::report::HostId;
+use crate::protocol::{Headline, Interval, Outcome, Prepare, Prepared, Reports, Welcome};
+use crate::report::{HostId, Role, RunOutcome};
 use crate::spec::{RunSpec, Transport, Workload};
 use crate::{connect, datagram};
 
@@ -127,10 +127,19 @@ fn admit<'a>(
     holders.push(Holder { token, who: who.clone(), since, running: false, shared: false, door, bell: ring });
     drop(holders);
     let host = HostId::own();
-    let session =
-        Session { shared, who, token, host, arrivals, bell, tuner: None, state: State::Idle, over: None };
-    let welcome =
-        Welcome { host: session.host.clone(), settings_allowed: shared.options.allow_settings.is_some() };
+    let session = Session {
+        shared,
+        who,
+        token,
+        host,
+        arrivals,
+        bell,
+        tuner: None,
+        state: State::Idle,
+        spec: None,
+        over: None,
+    };
+    let welcome = Welcome { host: session.host.clone(), settings_allowed: shared.options.allow_settings.is_some() };
     talk.send(&Message::Opened {
         server_version: session.host.version.clone(),
         token,
@@ -188,8 +197,16 @@ struct Session<'a> {
     bell: UnixStream,
     tuner: Option<Tuner>,
     state: State,
+    /// What the run under way, or the last one, was asked to do.
+    spec: Option<RunSpec>,
     /// What this end saw of the run that is over, until the client has said what it saw.
-    over: Option<String>,
+    over: Option<Over>,
+}
+
+/// A run that is over, as this end saw it.
+struct Over {
+    spec: RunSpec,
+    reports: Reports,
 }
 
 impl Drop for Session<'_> {
@@ -213,11 +230,14 @@ impl Session<'_> {
     }
 
     /// Logs the run that is over, with what the client saw of it.
-    fn tell_of_run(&mut self, client: Option<Headline>) {
-        let Some(own) = self.over.take() else { return };
-        let theirs = client.map_or_else(|| "it did not say".to_owned(), |client| client.to_string());
+    fn tell_of_run(&mut self, client: Option<Outcome>) {
+        let Some(Over { spec, reports }) = self.over.take() else { return };
+        let own = reports.first().map(|report| Headline::of(report).to_string()).unwrap_or_default();
+        let theirs =
+            client.as_ref().map_or_else(|| "it did not say".to_owned(), |client| client.headline.to_string());
         let what = format!("server {own}; client {theirs}");
-        self.shared.tell(&ServeEvent::RunEnded { client: self.who.clone(), what });
+        let run = Box::new(ServedRun { seen: seen(&spec, reports, client), spec });
+        self.shared.tell(&ServeEvent::RunEnded { client: self.who.clone(), what, run });
     }
 
     fn converse(&mut self, talk: &mut Conversation<Server>) -> Result<()> {
@@ -412,6 +432,7 @@ impl Session<'_> {
             .collect::<std::io::Result<Vec<Vec<u16>>>>()
             .map_err(|error| WorkloadError::os("read", "the port of a listener", error))?;
         self.shared.tell(&ServeEvent::Run { client: self.who.clone(), what: spec.to_string() });
+        self.spec = Some(spec);
         let missing = missing as usize;
         let flows = (0..missing).map(|_| None).collect();
         self.state = State::Gathering { run, legs, flows, listeners, missing };
@@ -513,7 +534,7 @@ impl Session<'_> {
         for report in &mut reports {
             report.shared_server = shared;
         }
-        self.over = reports.first().map(|report| Headline::of(report).to_string());
+        self.over = self.spec.take().map(|spec| Over { spec, reports: reports.clone() });
         talk.send(&Message::Report { run, body: body(&reports)? })
     }
 
@@ -533,6 +554,29 @@ impl Session<'_> {
         }
         shared
     }
+}
+
+/// A run with both ends, where the client told its half and nothing in it is impossible.
+fn seen(spec: &RunSpec, own: Reports, client: Option<Outcome>) -> Seen {
+    let legs = spec.legs();
+    let Some(Outcome { reports: theirs, clock_offset: Some(clock_offset), .. }) = client else {
+        return Seen::Own { reports: own, reason: "the client did not say what it saw".to_owned() };
+    };
+    if (theirs.len(), own.len()) != (legs.len(), legs.len()) {
+        return Seen::Own { reports: own, reason: "the client told of another run".to_owned() };
+    }
+    let checked =
+        legs.iter().zip(&theirs).try_for_each(|(leg, report)| report.check(leg, Role::of(leg, true)));
+    if let Err(what) = checked {
+        return Seen::Own { reports: own, reason: format!("what the client said cannot be true: {what}") };
+    }
+    let both = theirs.into_iter().zip(own).zip(legs);
+    let outcome = |((client, server), spec)| {
+        let mut outcome = RunOutcome { spec, client, server, clock_offset };
+        datagram::settle(&mut outcome);
+        outcome
+    };
+    Seen::Both(both.map(outcome).collect())
 }
 
 fn body<T: serde::Serialize>(value: &T) -> Result<Body> {

@@ -133,8 +133,10 @@ impl Tally {
                         self.named.insert(pid, String::from_utf8_lossy(name).into_owned());
                     }
                 }
-                Record::Named { .. } => {}
-                Record::Lost { .. } | Record::Throttled { .. } | Record::Unknown(_) => {}
+                Record::Named { .. }
+                | Record::Lost { .. }
+                | Record::Throttled { .. }
+                | Record::Unknown(_) => {}
                 Record::Malformed(_) | Record::Torn(_) => self.malformed += 1,
             }
         }
@@ -302,12 +304,12 @@ fn folded(
     words: &[u64],
     found: &LookedUp,
     names: &Names,
-    named: &HashMap<u32, String>,
+    begun: &HashMap<u32, String>,
 ) -> String {
     let mut frames: Vec<String> =
         callers(leaf, words).map(|(space, ip)| frame(leaf.pid, space, ip, found)).collect();
     frames.insert(0, frame(leaf.pid, leaf.space, leaf.ip, found));
-    let command = found.commands.get(&leaf.pid).cloned().unwrap_or_else(|| names.command(leaf.pid, named));
+    let command = found.commands.get(&leaf.pid).cloned().unwrap_or_else(|| names.command(leaf.pid, begun));
     frames.push(clean(&command));
     frames.reverse();
     frames.join(";")
@@ -409,8 +411,8 @@ impl Names {
     }
 
     /// The name of a process: as it is called now, or as it was called by the kernel as it began.
-    fn command(&self, pid: u32, named: &HashMap<u32, String>) -> String {
-        let ended = || named.get(&pid).cloned().unwrap_or_else(|| "[ended]".to_owned());
+    fn command(&self, pid: u32, begun: &HashMap<u32, String>) -> String {
+        let ended = || begun.get(&pid).cloned().unwrap_or_else(|| "[ended]".to_owned());
         match (&self.users, pid) {
             (_, 0) => "swapper".to_owned(),
             (Users::Host(_), pid) => user::command(pid).unwrap_or_else(ended),
