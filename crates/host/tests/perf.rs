@@ -2,6 +2,9 @@
 //!
 //! `perf` is told by a pipe when to begin, so that all of the work is in its window and in haul's.
 
+#[path = "common/work.rs"]
+mod work;
+
 use std::fs::{self, File, OpenOptions};
 use std::hint::black_box;
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _};
@@ -15,6 +18,8 @@ use haul_host::privilege;
 use haul_host::probe::counters::{Count, Counters, Event, Of};
 use haul_host::probe::profile::{self, Profile, ProfileOptions, Profiler, Sampler};
 use haul_host::thread;
+
+use work::{a_hot_loop, used};
 
 /// `perf`, counting or recording from now on.
 struct Perf {
@@ -63,24 +68,6 @@ fn wait_for(file: File, text: &str) {
     assert!(line.contains(text), "{line}");
 }
 
-fn used() -> Duration {
-    thread::cpu_clock(thread::current_tid()).expect("a clock")
-}
-
-#[inline(never)]
-fn a_hot_loop_beside_perf(time: Duration) {
-    let end = used() + time;
-    let mut sum = 1_u64;
-    while used() < end {
-        let mut turn = 0_u64;
-        while turn < 100_000 {
-            sum ^= sum << 5 ^ turn;
-            turn += 1;
-        }
-        black_box(sum);
-    }
-}
-
 fn value(counts: &[Count], event: &str) -> u64 {
     let count =
         counts.iter().find(|count| count.event == event).unwrap_or_else(|| panic!("{event}: {counts:?}"));
@@ -105,7 +92,7 @@ fn counters_of_a_thread_are_those_of_perf_stat() {
     let worker = std::thread::spawn(move || {
         tell.send(thread::current_tid()).expect("told");
         begin.recv().expect("begin");
-        a_hot_loop_beside_perf(Duration::from_millis(300));
+        a_hot_loop(Duration::from_millis(300));
         for turn in 0..200 {
             std::thread::sleep(Duration::from_micros(100));
             // More than the allocator ever keeps, given back at once: each is fresh, and a fault.
@@ -183,7 +170,7 @@ fn shares_of_a_profile_are_those_of_perf_record() {
     let mut buffer = vec![0; 1 << 18];
     let end = used() + Duration::from_millis(1500);
     while used() < end {
-        a_hot_loop_beside_perf(Duration::from_millis(10));
+        a_hot_loop(Duration::from_millis(10));
         let end = used() + Duration::from_millis(10);
         while used() < end {
             file.rewind().expect("rewind");
@@ -202,7 +189,7 @@ fn shares_of_a_profile_are_those_of_perf_record() {
         .map(|symbol| symbol.symbol.clone())
         .next()
         .expect("a copy");
-    for name in ["a_hot_loop_beside_perf", copy.as_str()] {
+    for name in ["a_hot_loop", copy.as_str()] {
         let by_perf = perf.iter().filter(|symbol| symbol.contains(name)).count() as f64 / perf.len() as f64;
         let by_haul = share(&profile, name);
         // Two samplers of some 7000 samples differ by 0.8 points in one standard deviation.
@@ -223,7 +210,7 @@ fn obstacles_are_fatal_exactly_where_a_profile_cannot_be_had() {
         ["task-clock", "context-switches", "page-faults"].map(|name| Event::parse(name).expect(name));
     let counters = Counters::open(&[events.to_vec()], Of::Thread(thread::current_tid()));
     let before = counters.read();
-    a_hot_loop_beside_perf(Duration::from_millis(5));
+    a_hot_loop(Duration::from_millis(5));
     for count in counters.read().since(&before) {
         println!("count {} {:?} {}", count.event, count.value.is_some(), count.reason.unwrap_or_default());
     }
@@ -251,14 +238,14 @@ fn a_profile_is_of_all_cpus_or_names_what_it_lacks() {
     file.write_all(&vec![7; 1 << 16]).expect("write");
     let (end, mut buffer) = (used() + Duration::from_millis(400), vec![0; 1 << 16]);
     while used() < end {
-        a_hot_loop_beside_perf(Duration::from_millis(5));
+        a_hot_loop(Duration::from_millis(5));
         file.rewind().expect("rewind");
         file.read_exact(&mut buffer).expect("read");
     }
     profiler.mark_close();
     let profile = profiler.finish().expect("samples");
     assert_eq!(profile.host_reason.is_none(), all, "{profile:?}");
-    assert!(share(&profile, "a_hot_loop_beside_perf") > 0.5, "{:?}", profile.symbols);
+    assert!(share(&profile, "a_hot_loop") > 0.5, "{:?}", profile.symbols);
     if !all {
         assert!(profile.symbols.iter().all(|symbol| symbol.own), "{:?}", profile.symbols);
     }

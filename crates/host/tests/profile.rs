@@ -1,5 +1,8 @@
 //! Profiles against what is known of the work: which function was hot, what the kernel copied, when nothing ran, and what `perf` says.
 
+#[path = "common/work.rs"]
+mod work;
+
 use std::fs::File;
 use std::hint::black_box;
 use std::io::{Read as _, Seek as _, Write as _};
@@ -8,7 +11,8 @@ use std::time::Duration;
 
 use haul_host::HostError;
 use haul_host::probe::profile::{Class, Context, Profile, ProfileOptions, Profiler, Sampler, SymbolCost};
-use haul_host::thread;
+
+use work::{a_hot_loop, used};
 
 /// A profile of the time that `work` takes.
 fn profiled(options: &ProfileOptions, work: impl FnOnce()) -> Profile {
@@ -41,27 +45,6 @@ fn adds_up(profile: &Profile) {
     }
 }
 
-/// CPU time of this thread: on a machine that others use too, that is what there are samples of.
-fn used() -> Duration {
-    thread::cpu_clock(thread::current_tid()).expect("a clock")
-}
-
-/// For so much CPU time. Without a call in the inner loop, so that also without optimisation all of it is here.
-#[inline(never)]
-fn a_hot_loop_of_this_test(time: Duration) -> u64 {
-    let end = used() + time;
-    let mut sum = 1_u64;
-    while used() < end {
-        let mut turn = 0_u64;
-        while turn < 100_000 {
-            sum ^= sum << 5 ^ turn;
-            turn += 1;
-        }
-        black_box(sum);
-    }
-    sum
-}
-
 #[test]
 fn a_hot_function_is_found_by_its_name_in_most_samples_of_this_process() {
     let _alone = alone();
@@ -69,9 +52,7 @@ fn a_hot_function_is_found_by_its_name_in_most_samples_of_this_process() {
         let options = ProfileOptions { call_chains, ..ProfileOptions::default() };
         let profile = profiled(&options, || spin(Duration::from_millis(500)));
         adds_up(&profile);
-        let hot = |symbol: &SymbolCost| {
-            symbol.class == Class::User && symbol.symbol.contains("a_hot_loop_of_this_test")
-        };
+        let hot = |symbol: &SymbolCost| symbol.class == Class::User && symbol.symbol.contains("a_hot_loop");
         let share = share_of_own(&profile, hot);
         assert!(share > 0.8, "{share} of own samples, {:?}", own(&profile).take(8).collect::<Vec<_>>());
         let own_samples: u64 = own(&profile).map(|symbol| symbol.samples).sum();
@@ -84,7 +65,7 @@ fn a_hot_function_is_found_by_its_name_in_most_samples_of_this_process() {
         assert_eq!(profile.stacks.is_empty(), !call_chains);
         if call_chains {
             let folded = profile.folded();
-            assert!(folded.lines().any(|line| line.contains("a_hot_loop_of_this_test")), "{folded}");
+            assert!(folded.lines().any(|line| line.contains("a_hot_loop")), "{folded}");
         }
         assert!(profile.build_ids.keys().any(|path| path.contains("profile")), "{:?}", profile.build_ids);
         let json = serde_json::to_string(&profile).expect("json");
@@ -93,7 +74,7 @@ fn a_hot_function_is_found_by_its_name_in_most_samples_of_this_process() {
 }
 
 fn spin(time: Duration) {
-    black_box(a_hot_loop_of_this_test(time));
+    black_box(a_hot_loop(time));
 }
 
 /// The tests are threads of one process, and what is looked at is often that: one at a time.
