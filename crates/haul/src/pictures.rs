@@ -6,6 +6,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
@@ -100,7 +101,17 @@ pub(crate) fn write(document: &Document, inside: &Inside) -> Result<Vec<PathBuf>
 }
 
 fn put(path: &Path, text: &str, written: &mut Vec<PathBuf>) -> Result<()> {
-    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    if let Err(error) = fs::write(path, text) {
+        // Half a picture is taken for a whole one: on a full disk the file would be there, and end anywhere.
+        let left = match fs::remove_file(path) {
+            Ok(()) => String::new(),
+            Err(gone) if gone.kind() == ErrorKind::NotFound => String::new(),
+            Err(left) => {
+                format!(", and what was written of it could not be removed ({left}): it is not whole")
+            }
+        };
+        return Err(error).with_context(|| format!("cannot write {}{left}", path.display()));
+    }
     written.push(path.to_owned());
     Ok(())
 }

@@ -58,7 +58,8 @@ impl Inside {
         for name in groups.iter().flatten() {
             Event::parse(name).map_err(|error| LabError::Option {
                 key: "event".to_owned(),
-                value: name.clone(),
+                // The reason has it too, and nobody reads the end of a longer one.
+                value: name.chars().take(64).collect(),
                 why: error.to_string(),
             })?;
         }

@@ -165,6 +165,31 @@ fn pictures_of_a_profile_are_files_and_one_that_cannot_be_is_found_out_first() {
     }
 }
 
+#[test]
+fn a_picture_that_finds_no_room_is_not_left_half_written() {
+    let home = Home::without_key();
+    let svg = home.path().join("flame.svg");
+    let mut command = Command::new("sh");
+    // Files of this process end at a block, as on a full disk.
+    command.args([
+        "-c",
+        "ulimit -f 2; exec \"$0\" \"$@\"",
+        HAUL,
+        "stream",
+        "lab",
+        "--cc",
+        "reno",
+        "-t",
+        "400ms",
+    ]);
+    command.args(["--warmup", "100ms", "--profile", "--profile-runs", "1", "--quiet"]);
+    command.arg("--flame-graph").arg(&svg);
+    home.equip(&mut command);
+    let ended = Running::start(command).end();
+    assert!(ended.code != Some(0) && ended.err.contains("cannot write"), "{ended:?}");
+    assert!(ended.err.contains("flame.svg") && !svg.exists(), "{ended:?}");
+}
+
 /// A command of an ordinary user: who runs the tests may do more.
 fn ordinary(home: &Home, arguments: &[&str]) -> Ended {
     fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).unwrap();

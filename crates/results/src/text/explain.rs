@@ -17,7 +17,7 @@ const NAMES: usize = 30;
 const FEATURES: &str = "nic.feature.";
 
 /// Words of a report that are neither metrics nor doubts.
-const WORDS: [(&str, &str); 45] = [
+const WORDS: [(&str, &str); 64] = [
     ("client", "The end that drives the test."),
     ("server", "The end that runs 'haul serve'."),
     (
@@ -210,6 +210,71 @@ const WORDS: [(&str, &str); 45] = [
         "As a routine of 'haul copy': the one of haul-copy that chooses by itself for each copy. Which it is on this CPU \
          stands below the numbers.",
     ),
+    (
+        "event",
+        "In a table: what was counted, by its name for --event. 'perf list' has the names of a CPU's own.",
+    ),
+    ("count", "In a table: how many of an event there were in the window; the mean of the runs."),
+    (
+        "symbol",
+        "A function of the kernel, of a program or of a library, by its name; the module stands behind it where it is not the kernel.",
+    ),
+    ("of", "In a table of events: whose they are, all CPUs of a host or the worker threads of one end."),
+    (
+        "level",
+        "The value that an option of a sweep has in a cell; of a cache, the nearest that holds all that is touched.",
+    ),
+    (
+        "all",
+        "In a table of costs: everything that was not idle, the sum of the classes. As an arm or routine of a published table: the \
+         routine was taken for every buffer, and not for unaligned ones alone.",
+    ),
+    (
+        "unaligned",
+        "Of a published table: the routine was taken for buffers that do not begin at a word, and the usual one for the others.",
+    ),
+    ("today", "Beside a published figure: what this host and kernel came to for the same cell."),
+    (
+        "routine",
+        "A way to copy, or to sum up, by its name in haul-copy: 'haul copy --limits' lists those of this CPU.",
+    ),
+    (
+        "part",
+        "Of a cost or a class: what is in one symbol or class and not in what it calls, so that parts add up. Of a window: an event that \
+         was on a counter for a part of it is an estimate.",
+    ),
+    (
+        "ceiling",
+        "What the memory of this host gives at most, sampled in the same rounds as the routines: no copy of that size can be faster, and \
+         'of ceiling' is a routine's share of it.",
+    ),
+    (
+        "user",
+        "A class of costs: programs of either end in user mode, haul's own too. 'other programs' are those that have no part in the run.",
+    ),
+    ("other", "A class of costs: what the kernel does in symbols of none of the other classes."),
+    (
+        "user mode only",
+        "A profile of an ordinary user: the worker threads alone, without what the kernel did for them, because \
+         kernel.perf_event_paranoid forbids more. Not to be compared with one that has the kernel.",
+    ),
+    (
+        "limits",
+        "What 'haul copy --limits' prints: which routines this CPU has, for which lengths and alignments, and why not the others.",
+    ),
+    (
+        "thresholds",
+        "What 'haul copy --thresholds' prints: from which size on one routine overtakes another, as a selection.",
+    ),
+    (
+        "verdict",
+        "In a comparison: better, worse, equivalent or undecided; – where the metric has no better direction.",
+    ),
+    (
+        "direction",
+        "Which way a leg of a run sends: from the client to the server, from the server to the client, or both.",
+    ),
+    ("ratio", "In a table: how many times the first of two figures the second is."),
 ];
 
 /// What the columns of tables are called, and which metrics stand in them.
@@ -278,7 +343,7 @@ pub fn explain(name: Option<&str>, layout: impl Into<Layout>) -> Result<String, 
     if let Some(doubt) = DoubtId::ALL.iter().find(|doubt| doubt.name() == wanted) {
         entry(&format!("{} (a doubt about a result)", doubt.name()), doubt.advice());
     }
-    if let Some((word, meaning)) = WORDS.iter().find(|(word, _)| *word == wanted) {
+    if let Some((word, meaning)) = WORDS.iter().find(|(word, _)| plain(word) == wanted) {
         entry(word, meaning);
     }
     if !out.is_empty() {

@@ -22,6 +22,9 @@ const MOST_SYMBOLS: usize = 15;
 /// Longest name of a symbol: what leaves room for its numbers on a page.
 const LONGEST_SYMBOL: usize = 30;
 
+/// The shortest a name is made so that the row it heads fits a page.
+const SHORTEST_SYMBOL: usize = 14;
+
 /// Share of the samples without a name from which it is said.
 const UNRESOLVED_PCT: f64 = 1.0;
 
@@ -70,9 +73,13 @@ fn symbol(row: &CostRow) -> String {
 
 /// A symbol, with its module where that is not the kernel itself.
 fn named(name: &str, module: Option<&str>) -> String {
+    shortened(name, module, LONGEST_SYMBOL)
+}
+
+fn shortened(name: &str, module: Option<&str>, most: usize) -> String {
     let module = module.filter(|module| *module != "[kernel]");
     let full = module.map_or_else(|| name.to_owned(), |module| format!("{name} [{module}]"));
-    label(&full, LONGEST_SYMBOL)
+    label(&full, most)
 }
 
 /// What one cell and arm costs, by class, and by symbol where that is wanted.
@@ -224,27 +231,49 @@ fn change_rows(what: &str, rows: &[&ChangeRow], changes: &CostChanges, layout: L
     let scale = Scale::of(&changes.unit, &all);
     let places = scale.show(1.0).split_once('.').map_or(0, |(_, decimals)| decimals.len());
     let signed_in = |value: f64| signed(value, places);
-    let names = rows.iter().map(|row| named(&row.name, row.module.as_deref())).collect();
-    let moved = rows.iter().map(|row| signed_in(row.change.change)).collect();
-    let intervals = rows.iter().map(|row| interval(row.change.interval, signed_in)).collect();
-    let words = rows.iter().map(|row| word(&row.change)).collect();
+    let of = |text: &dyn Fn(&ChangeRow) -> String| rows.iter().map(|row| text(row)).collect::<Vec<_>>();
+    let moved = of(&|row| signed_in(row.change.change));
+    let intervals = of(&|row| interval(row.change.interval, signed_in));
+    let words = of(&|row| word(&row.change));
     let level = format!("{} interval", percent(changes.confidence * 100.0));
     let heads = [(&changes.base, "base"), (&changes.arm, "arm")].map(|(name, role)| {
         let name = label(name, LONGEST_NAME);
         if name.chars().count() <= 8 { name } else { role.to_owned() }
     });
-    let table = Table {
-        keys: vec![Column::text(&[what], Align::Left, names)],
-        values: vec![
-            Column::numbers_beside(&[&heads[0]], &changes.unit, &bases, &all),
-            Column::numbers_beside(&[&heads[1]], &changes.unit, &arms, &all),
-            Column::text(&["change", &scale.unit], Align::Right, moved),
-            Column::text(&[&level], Align::Right, intervals),
-            Column::text(&[""], Align::Left, words),
-        ],
-        stacked: false,
+    let cells = |of: &[Option<Number>]| {
+        of.iter().map(|it| it.as_ref().map_or_else(|| NONE.to_owned(), |it| scale.show(it.mean))).collect()
     };
-    table.render(layout.columns())
+    // `narrow`: the unit of the numbers in two lines, as "ns/" and "transaction".
+    let table = |longest: usize, narrow: bool| {
+        let names = of(&|row| shortened(&row.name, row.module.as_deref(), longest));
+        let (first, second) = scale.unit.split_at(scale.unit.find('/').map_or(0, |at| at + 1));
+        let numbers = |head: &str, of: &[Option<Number>]| {
+            if narrow {
+                Column::text(&[head, first, second], Align::Right, cells(of))
+            } else {
+                Column::numbers_beside(&[head], &changes.unit, of, &all)
+            }
+        };
+        let moved_head = if narrow { vec!["change", first, second] } else { vec!["change", &scale.unit] };
+        Table {
+            keys: vec![Column::text(&[what], Align::Left, names)],
+            values: vec![
+                numbers(&heads[0], &bases),
+                numbers(&heads[1], &arms),
+                Column::text(&moved_head, Align::Right, moved.clone()),
+                Column::text(&[&level], Align::Right, intervals.clone()),
+                Column::text(&[""], Align::Left, words.clone()),
+            ],
+            stacked: false,
+        }
+    };
+    // The verdict stands in the row it is of: a name gives way to it, as far as a name can be told from others.
+    let lengths = [false, true]
+        .into_iter()
+        .flat_map(|narrow| (SHORTEST_SYMBOL..=LONGEST_SYMBOL).rev().map(move |longest| (longest, narrow)));
+    let mut tables = lengths.map(|(longest, narrow)| table(longest, narrow));
+    let fitting = tables.find(|table| table.fits_inline(layout.columns()));
+    fitting.unwrap_or_else(|| table(LONGEST_SYMBOL, false)).render(layout.columns())
 }
 
 fn word(change: &CostChange) -> String {

@@ -146,6 +146,24 @@ fn what_an_arm_changed_in_the_cost_of_each_symbol() {
 }
 
 #[test]
+fn a_long_name_gives_way_to_the_verdict_of_its_row() {
+    let mut document = four_verdicts();
+    let mut long = changes(8);
+    for row in &mut long.symbols {
+        row.name = format!("{}_with_a_name_that_never_ends_at_all", row.name);
+        for number in [&mut row.change.base, &mut row.change.arm, &mut row.change.change] {
+            *number *= 100.0;
+        }
+        row.change.interval = row.change.interval.map(|ends| ends.map(|end| end * 100.0));
+    }
+    document.cost_changes = vec![CostChanges { unit: "ns/transaction".to_owned(), ..long }];
+    let text = shown(&document, 80);
+    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("__copy_user")).collect();
+    assert!(rows.len() == 1 && rows[0].ends_with("dearer"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
+#[test]
 fn arms_that_cannot_be_compared_say_why() {
     let mut document = four_verdicts();
     let reason = Some("the base was sampled by cycles, the arm by cpu-clock".to_owned());

@@ -591,3 +591,46 @@ fn what_explains_a_change_has_a_row_and_no_sentence() {
     assert!(table.contains("both, 1/GB") && !sentences.contains("interrupt"), "{text}");
     assert!(!text.contains("softnet dropped") && !text.contains("device packets"), "{text}");
 }
+
+/// Walks what the renderers head their columns with, so that no new one can be a riddle.
+#[test]
+fn every_heading_of_a_table_is_explained() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/text");
+    let mut words = std::collections::BTreeSet::new();
+    for entry in std::fs::read_dir(folder).expect("the renderers").flatten() {
+        let source = std::fs::read_to_string(entry.path()).expect("a source");
+        for start in ["Column::text(&[", "Column::numbers(&[", "rows_of(", "change_rows("] {
+            for (at, _) in source.match_indices(start) {
+                let rest = &source[at + start.len()..];
+                let heading = rest.split([']', ',']).next().unwrap_or_default();
+                words.extend(heading.split('"').skip(1).step_by(2).map(str::to_owned));
+            }
+        }
+    }
+    assert!(words.len() > 8 && words.contains("event") && words.contains("symbol"), "{words:?}");
+    // What stands below the tables and in them, beside the names of classes and routines.
+    let printed = [
+        "level",
+        "routine",
+        "today",
+        "unaligned",
+        "all",
+        "part",
+        "ceiling",
+        "user",
+        "other",
+        "others",
+        "limits",
+        "thresholds",
+        "user mode only",
+        "verdict",
+        "estimate",
+    ];
+    let all = words.iter().map(String::as_str).filter(|word| word.chars().any(char::is_alphabetic));
+    for word in all.chain(printed) {
+        assert!(
+            text::explain(Some(word), Width::PAGE).is_ok(),
+            "'{word}' heads a column and is not explained"
+        );
+    }
+}

@@ -106,7 +106,7 @@ impl Event {
     /// # Errors
     /// [`HostError::Invalid`] for what has no such form, [`HostError::NotFound`] for a name nobody knows.
     pub fn parse(text: &str) -> Result<Self> {
-        let invalid = |wanted| HostError::Invalid { text: text.to_owned(), wanted };
+        let invalid = |wanted| HostError::Invalid { text: shortened(text), wanted };
         let (body, modes) = split_modes(text);
         let what = if let Some((pmu, rest)) = body.split_once('/') {
             const WANTED: &str =
@@ -281,6 +281,15 @@ fn number(text: &str) -> Option<u64> {
     text.strip_prefix("0x").map_or_else(|| text.parse().ok(), |hex| u64::from_str_radix(hex, 16).ok())
 }
 
+/// A name as a message has it: nobody reads the end of a longer one.
+fn shortened(name: &str) -> String {
+    const LONGEST: usize = 64;
+    match name.char_indices().nth(LONGEST) {
+        None => name.to_owned(),
+        Some((end, _)) => format!("{}…", &name[..end]),
+    }
+}
+
 fn unknown(name: &str) -> HostError {
     let caches = CACHES
         .iter()
@@ -297,7 +306,7 @@ fn unknown(name: &str) -> HostError {
         },
         |(_, known)| format!("did you mean '{known}'?"),
     );
-    HostError::NotFound { what: format!("the event '{name}'"), hint: Some(hint.into()) }
+    HostError::NotFound { what: format!("the event '{}'", shortened(name)), hint: Some(hint.into()) }
 }
 
 /// What `perf_event_open` is given.

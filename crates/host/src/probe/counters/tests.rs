@@ -141,3 +141,15 @@ fn touching_fresh_pages_is_one_fault_each_and_touching_them_again_none() {
     let again = touch();
     assert!(again[0] < 8, "{again:?}");
 }
+
+#[test]
+fn a_name_that_is_none_is_cut_in_what_is_said_of_it() {
+    for name in
+        ["x".repeat(5000), format!("{}:{}", "é".repeat(3000), "-"), format!("cpu/{}", "y".repeat(4000))]
+    {
+        let text = Event::parse(&name).expect_err("no event").to_string();
+        assert!(text.chars().count() < 300 && text.contains('…'), "{text}");
+    }
+    let text = Event::parse("cyclse").expect_err("no event").to_string();
+    assert!(text.contains("'cyclse'") && !text.contains('…'), "{text}");
+}
