@@ -103,6 +103,71 @@ pub fn links() -> Result<Vec<Link>> {
     Ok(links)
 }
 
+/// The devices of this namespace that `index` stands on, nearest first: what a vlan or macvlan is made of, the ports of a bridge,
+/// the members of a bond, and what is below those. None for a NIC, and for a veth, whose other end is no part of it.
+///
+/// # Errors
+/// Where the kernel does not list its devices.
+pub fn below(index: u32) -> Result<Vec<Link>> {
+    let query = RouteNetlinkMessage::GetLink(LinkMessage::default());
+    let listed = connection()?.dump("list the devices of", "this network namespace", &query)?;
+    let all: Vec<Standing> = listed
+        .iter()
+        .filter_map(|message| match message {
+            RouteNetlinkMessage::NewLink(found) => Some(Standing::of(found)),
+            _ => None,
+        })
+        .collect();
+    Ok(parts_of(&all, index))
+}
+
+fn parts_of(all: &[Standing], index: u32) -> Vec<Link> {
+    let mut found: Vec<Link> = Vec::new();
+    let mut next = vec![index];
+    while let Some(upper) = next.pop() {
+        let lower = all.iter().find(|it| it.link.index == upper).and_then(|it| it.lower);
+        let parts = all.iter().filter(|it| it.controller == Some(upper) || lower == Some(it.link.index));
+        for part in parts {
+            // A loop of devices cannot be made, but what is listed while it changes can look like one.
+            if part.link.index != index && found.iter().all(|known| known.index != part.link.index) {
+                found.push(part.link.clone());
+                next.push(part.link.index);
+            }
+        }
+    }
+    found
+}
+
+/// A device, and what it stands on or is a part of, in the same namespace.
+struct Standing {
+    link: Link,
+    lower: Option<u32>,
+    controller: Option<u32>,
+}
+
+impl Standing {
+    fn of(message: &LinkMessage) -> Self {
+        let mut standing = Self { link: describe(message), lower: None, controller: None };
+        let mut elsewhere = false;
+        for attribute in &message.attributes {
+            match attribute {
+                LinkAttribute::Link(index) if *index != message.header.index => standing.lower = Some(*index),
+                LinkAttribute::Controller(index) if *index != 0 => standing.controller = Some(*index),
+                // The number is one of another namespace, or that of a veth's other end.
+                LinkAttribute::LinkNetNsId(_) => elsewhere = true,
+                LinkAttribute::LinkInfo(infos) => {
+                    elsewhere |= infos.iter().any(|info| matches!(info, LinkInfo::Kind(InfoKind::Veth)));
+                }
+                _ => {}
+            }
+        }
+        if elsewhere {
+            standing.lower = None;
+        }
+        standing
+    }
+}
+
 /// How packets to `destination` would leave.
 pub fn route_to(destination: IpAddr) -> Result<Route> {
     let mut query = RouteMessage::default();
@@ -355,4 +420,45 @@ fn mtu_word(device: &str, mtu: ByteCount) -> Result<u32> {
             std::io::Error::from_raw_os_error(libc::EINVAL),
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(index: u32, name: &str, attributes: Vec<LinkAttribute>) -> Standing {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.attributes = attributes;
+        message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        Standing::of(&message)
+    }
+
+    #[test]
+    fn a_device_is_followed_to_what_it_stands_on_whatever_the_order_of_the_list() {
+        let kind = |kind| LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]);
+        let all = [
+            device(9, "vlan", vec![LinkAttribute::Link(5), kind(InfoKind::Vlan)]),
+            device(5, "bond", vec![kind(InfoKind::Bond)]),
+            device(2, "eth0", vec![LinkAttribute::Controller(5)]),
+            device(3, "eth1", vec![LinkAttribute::Controller(5)]),
+            device(4, "veth", vec![LinkAttribute::Link(2), kind(InfoKind::Veth)]),
+            device(6, "macvlan", vec![LinkAttribute::Link(2), LinkAttribute::LinkNetNsId(0)]),
+            // As it can look while it is changed.
+            device(7, "loop", vec![LinkAttribute::Link(8)]),
+            device(8, "back", vec![LinkAttribute::Link(7), LinkAttribute::Controller(8)]),
+            device(1, "lo", vec![LinkAttribute::Link(1)]),
+        ];
+        let names = |index| {
+            let mut names: Vec<String> = parts_of(&all, index).into_iter().map(|link| link.name).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(9), ["bond", "eth0", "eth1"]);
+        assert_eq!(names(5), ["eth0", "eth1"]);
+        assert_eq!(names(7), ["back"]);
+        for alone in [1, 2, 4, 6, 77] {
+            assert_eq!(names(alone), [""; 0], "number {alone}");
+        }
+    }
 }

@@ -150,6 +150,7 @@ impl Fingerprint {
                 .map_or_else(|error| Fact::absent(error.to_string()), |list| Fact::known(list.to_string())),
         );
         facts.device(route);
+        facts.below(route);
         facts
     }
 
@@ -273,6 +274,39 @@ impl Fingerprint {
                     self.set(key, Fact::absent(format!("ETHTOOL_GDRVINFO: {error}")));
                 }
                 self.interrupts("");
+            }
+        }
+    }
+
+    /// The devices that the route's stands on: an offload on one of them still merges or cuts packets. `path` has all of them.
+    fn below(&mut self, route: &Link) {
+        let below = match link::below(route.index) {
+            Ok(below) => below,
+            Err(error) => return self.set("path", Fact::absent(error.to_string())),
+        };
+        let names: Vec<&str> = std::iter::once(route).chain(&below).map(|link| link.name.as_str()).collect();
+        self.set("path", Fact::known(names.join(", ")));
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
+        for link in &below {
+            let key = |what: &str| format!("path.{}.{what}", link.name);
+            self.set(key("mtu"), Fact::known(link.mtu.to_string()));
+            let driver = socket.as_ref().map_err(ToString::to_string).and_then(|socket| {
+                sys::driver_info(socket.as_fd(), &link.name).map_err(|error| error.to_string())
+            });
+            self.set(
+                key("driver"),
+                driver.map_or_else(
+                    |error| Fact::absent(format!("ETHTOOL_GDRVINFO: {error}")),
+                    |[driver, ..]| Fact::known(driver),
+                ),
+            );
+            match ethtool::features(link.index) {
+                Ok(features) => {
+                    for (name, state) in features.describe() {
+                        self.set(key(&format!("feature.{name}")), Fact::known(state));
+                    }
+                }
+                Err(error) => self.set(key("feature"), Fact::absent(error.to_string())),
             }
         }
     }
