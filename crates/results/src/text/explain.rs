@@ -13,8 +13,8 @@ use haul_stats::{Better, DoubtId, Metric};
 /// Widest column of names before their texts start on the next line.
 const NAMES: usize = 30;
 
-/// How the names of the NIC's features begin.
-const FEATURES: &str = "nic.feature.";
+/// What stands between a device and its features in the names of facts: `nic.feature.rx-gro`, `path.eth0.feature.rx-gro`.
+const FEATURES: &str = ".feature.";
 
 /// Words of a report that are neither metrics nor doubts.
 const WORDS: [(&str, &str); 64] = [
@@ -426,15 +426,15 @@ fn shown(fact: &Fact) -> String {
     }
 }
 
-/// The facts, one a line; the NIC's features, of which there are some sixty, by their state instead.
+/// The facts, one a line; a device's features, of which there are some sixty, by their state instead.
 fn list<'a>(out: &mut String, facts: impl Iterator<Item = (&'a str, String)>, width: Width) {
     let mut lines: Vec<(String, String)> = Vec::new();
     for (name, value) in facts {
-        let (name, value) = match name.strip_prefix(FEATURES) {
-            Some(feature) => (format!("{FEATURES}* {value}"), foreign(feature)),
+        let (name, value) = match name.split_once(FEATURES) {
+            Some((device, feature)) => (foreign(&format!("{device}{FEATURES}* {value}")), foreign(feature)),
             None => (foreign(name), value),
         };
-        match lines.iter_mut().find(|(known, _)| *known == name && name.starts_with(FEATURES)) {
+        match lines.iter_mut().find(|(known, _)| *known == name && name.contains(FEATURES)) {
             Some((_, features)) => {
                 features.push_str(", ");
                 features.push_str(&value);
