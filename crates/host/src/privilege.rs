@@ -18,6 +18,19 @@ pub fn effective_root() -> bool {
     sys::effective_ids().0 == 0
 }
 
+/// Has this process asked to stop, as by SIGTERM, when the thread that started it ends, however it ends. The kernel forgets this where
+/// rights change, as [`enter_user_namespace`] does: ask again after it.
+///
+/// # Errors
+/// The parent is no longer process `parent`: it ended before this was called, and nothing will come.
+pub fn end_with_parent(parent: u32) -> Result<()> {
+    sys::signal_at_parents_end(libc::SIGTERM).named("ask for a signal at", || "the parent's end".into())?;
+    if std::os::unix::process::parent_id() == parent {
+        return Ok(());
+    }
+    Err(HostError::NotFound { what: format!("process {parent}, which started this one"), hint: None })
+}
+
 /// Whether this process is in the first user namespace, so that its root is the host's.
 #[must_use]
 pub fn in_initial_user_namespace() -> bool {

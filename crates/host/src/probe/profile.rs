@@ -27,6 +27,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -243,9 +244,23 @@ impl Profile {
 pub struct Profiler {
     shared: Arc<Shared>,
     reader: Option<JoinHandle<Tally>>,
+    /// What the reader hands over where it is asked to.
+    handed: Receiver<Tally>,
+    /// Names, once they were looked up: a window that follows another finds most of its own there.
+    names: Option<Names>,
     used: Used,
     hz: u32,
     cpus: u32,
+}
+
+/// What the reader is asked to do when it wakes.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    #[default]
+    Nothing,
+    /// Empty the rings, hand over what there is, and begin anew.
+    Hand,
+    Stop,
 }
 
 #[derive(Debug)]
@@ -253,7 +268,7 @@ struct Shared {
     /// The edges of the window in ns of the monotonic clock; `u64::MAX`: not yet.
     open: AtomicU64,
     close: AtomicU64,
-    stop: Mutex<bool>,
+    wish: Mutex<Wish>,
     wake: Condvar,
 }
 
@@ -347,7 +362,7 @@ impl Profiler {
         let shared = Arc::new(Shared {
             open: AtomicU64::new(u64::MAX),
             close: AtomicU64::new(u64::MAX),
-            stop: Mutex::new(false),
+            wish: Mutex::default(),
             wake: Condvar::new(),
         });
         for (event, _) in &rings {
@@ -355,11 +370,12 @@ impl Profiler {
         }
         let tally = Tally::new(std::process::id(), used.chains);
         let (seen, all) = (Arc::clone(&shared), cpus.clone());
-        let work = move || read_rings(rings, &seen, tally, &all);
+        let (hand, handed) = sync_channel(1);
+        let work = move || read_rings(rings, &seen, tally, &all, &hand);
         let reader = std::thread::Builder::new().name("haul-profile".into()).spawn(work);
         let reader = reader.named("start", || "the thread that reads samples".into())?;
         let count = u32::try_from(cpus.cpus().len()).unwrap_or(u32::MAX);
-        Ok(Self { shared, reader: Some(reader), used, hz: options.hz, cpus: count })
+        Ok(Self { shared, reader: Some(reader), handed, names: None, used, hz: options.hz, cpus: count })
     }
 
     /// From now on samples count.
@@ -401,7 +417,37 @@ impl Profiler {
                 reason: self.why_none(&tally, open, window),
             });
         }
-        Ok(tally.profile(self.header(window), &mut Names::host()))
+        let header = self.header(window);
+        Ok(tally.profile(header, self.names.get_or_insert_with(Names::host)))
+    }
+
+    /// The samples since [`Profiler::mark_open`], or since the last `take`, with names; sampling goes on. What was looked up is
+    /// kept for the next time, as long as it holds: the kernel's names until its modules change, those of files while they can be opened.
+    /// Memory is bounded as that of one window. A window without a sample is no error here, because CPUs that were halted have none.
+    ///
+    /// # Errors
+    /// A window that was never opened, or is closed; the reader's end.
+    pub fn take(&mut self) -> Result<Profile> {
+        let refused = |reason: &str| HostError::Unavailable {
+            operation: "read",
+            object: "the samples so far".into(),
+            reason: reason.into(),
+        };
+        let open = self.shared.open.load(Ordering::SeqCst);
+        if open == u64::MAX || self.shared.close.load(Ordering::SeqCst) != u64::MAX {
+            return Err(refused("the window is not open"));
+        }
+        let until = now();
+        *self.shared.wish.lock().unwrap_or_else(PoisonError::into_inner) = Wish::Hand;
+        self.shared.wake.notify_all();
+        let tally =
+            self.handed.recv().map_err(|_| refused("the thread that reads them ended early (a bug in haul)"))?;
+        // What came between the two is of the next window by its clock, and of this by its ring: some microseconds.
+        self.shared.open.store(until, Ordering::SeqCst);
+        let header = self.header(Duration::from_nanos(until.saturating_sub(open)));
+        let names = self.names.get_or_insert_with(Names::host);
+        names.refresh();
+        Ok(tally.profile(header, names))
     }
 
     fn header(&self, window: Duration) -> tally::Header {
@@ -446,7 +492,7 @@ impl Profiler {
     /// Ends the reader.
     fn stop(&mut self) -> Option<Tally> {
         let reader = self.reader.take()?;
-        *self.shared.stop.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.shared.wish.lock().unwrap_or_else(PoisonError::into_inner) = Wish::Stop;
         self.shared.wake.notify_all();
         reader.join().ok()
     }
@@ -654,18 +700,24 @@ fn read_rings(
     shared: &Shared,
     mut tally: Tally,
     cpus: &CpuList,
+    hand: &SyncSender<Tally>,
 ) -> Tally {
     // Whoever started it may be pinned to the CPU that is measured. Where a cpuset forbids the others, it stays.
     let _ = thread::pin_current(cpus);
     let mut bytes = Vec::new();
     loop {
-        let stop = {
-            let stop = shared.stop.lock().unwrap_or_else(PoisonError::into_inner);
-            let waited = shared.wake.wait_timeout_while(stop, EMPTY_EVERY, |stop| !*stop);
-            *waited.unwrap_or_else(PoisonError::into_inner).0
+        let wish = {
+            let wish = shared.wish.lock().unwrap_or_else(PoisonError::into_inner);
+            let waited = shared.wake.wait_timeout_while(wish, EMPTY_EVERY, |wish| *wish == Wish::Nothing);
+            let mut wish = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let asked = *wish;
+            if asked == Wish::Hand {
+                *wish = Wish::Nothing;
+            }
+            asked
         };
         for (event, ring) in &mut rings {
-            if stop {
+            if wish == Wish::Stop {
                 // What it still writes would not be of the window.
                 let _ = sys::perf_disable(event.as_fd());
             }
@@ -674,8 +726,14 @@ fn read_rings(
             let window = shared.open.load(Ordering::SeqCst)..shared.close.load(Ordering::SeqCst);
             tally.take(&bytes, &window);
         }
-        if stop {
-            return tally;
+        match wish {
+            Wish::Nothing => {}
+            Wish::Hand => {
+                let next = tally.anew();
+                // Whoever asked waits for it; where it has gone there will be a stop.
+                let _ = hand.send(std::mem::replace(&mut tally, next));
+            }
+            Wish::Stop => return tally,
         }
     }
 }

@@ -58,6 +58,13 @@ pub(crate) fn netns_cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
     check(answer).map(|_| cookie)
 }
 
+/// Has the kernel send `signal` to this process when the thread that started it ends.
+pub(crate) fn signal_at_parents_end(signal: libc::c_int) -> io::Result<()> {
+    let signal = libc::c_ulong::try_from(signal).map_err(|_| io::ErrorKind::InvalidInput)?;
+    // SAFETY: PR_SET_PDEATHSIG takes a number and no pointer.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) }).map(drop)
+}
+
 /// The effective user and group of this process.
 pub(crate) fn effective_ids() -> (u32, u32) {
     // SAFETY: geteuid has no arguments and cannot fail.

@@ -99,6 +99,11 @@ impl Tally {
         }
     }
 
+    /// An empty one of the same kind.
+    pub(super) fn anew(&self) -> Self {
+        Self::new(self.own, self.chains)
+    }
+
     pub(super) fn samples(&self) -> u64 {
         self.all.samples
     }
@@ -367,13 +372,17 @@ impl LookedUp {
 const GONE: u32 = 404;
 
 /// Where names come from.
+#[derive(Debug)]
 pub(super) struct Names {
     kernel: Result<KernelSymbols, String>,
+    /// The kernel's modules and where they are, as its names were read.
+    modules: String,
     users: Users,
     drivers: BTreeSet<String>,
     gone: BTreeSet<u32>,
 }
 
+#[derive(Debug)]
 enum Users {
     Host(Box<UserSymbols>),
     #[cfg(test)]
@@ -383,10 +392,28 @@ enum Users {
 impl Names {
     pub(super) fn host() -> Self {
         Self {
+            modules: modules(),
             kernel: KernelSymbols::host(),
             users: Users::Host(Box::new(UserSymbols::new())),
             drivers: class::nic_modules(),
             gone: BTreeSet::new(),
+        }
+    }
+
+    /// Forgets what may no longer hold: mappings of processes, and the kernel's names where its modules are others. Reading
+    /// the list of modules takes some ten microseconds, reading the names a tenth of a second.
+    pub(super) fn refresh(&mut self) {
+        let modules = modules();
+        if modules != self.modules {
+            self.kernel = KernelSymbols::host();
+            self.drivers = class::nic_modules();
+            self.modules = modules;
+        }
+        self.gone.clear();
+        match &mut self.users {
+            Users::Host(users) => users.refresh(),
+            #[cfg(test)]
+            Users::Fixed(_) => {}
         }
     }
 
@@ -453,6 +480,17 @@ impl Names {
         }
         notes
     }
+}
+
+/// The kernel's modules with their addresses, without how often each is used, which changes with every socket.
+fn modules() -> String {
+    let text = std::fs::read_to_string("/proc/modules").unwrap_or_default();
+    let line = |line: &str| {
+        let mut words = line.split_ascii_whitespace();
+        let name = words.next().unwrap_or_default().to_owned();
+        format!("{name} {}\n", words.nth(4).unwrap_or_default())
+    };
+    text.lines().map(line).collect()
 }
 
 type SymbolKey = (String, String, Class, Context, bool, Option<u32>);

@@ -26,6 +26,8 @@ pub(crate) struct UserSymbols {
     pub(crate) build_ids: BTreeMap<String, String>,
     /// Where each file can be opened, by device and inode.
     files: BTreeMap<(String, u64), Option<PathBuf>>,
+    /// How many were looked for since it began.
+    read: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +52,21 @@ impl UserSymbols {
             processes: BTreeMap::new(),
             build_ids: BTreeMap::new(),
             files: BTreeMap::new(),
+            read: 0,
         }
+    }
+
+    /// Forgets the mappings of processes, which change, and files that can no longer be opened where they were found; begins anew
+    /// where so many files were read that their symbols take memory nobody asked for.
+    pub(crate) fn refresh(&mut self) {
+        /// A busy host has some ten programs and their libraries.
+        const MOST_FILES: usize = 512;
+        if self.read > MOST_FILES {
+            *self = Self::new();
+            return;
+        }
+        self.processes.clear();
+        self.files.retain(|_, path| path.as_ref().is_some_and(|path| path.exists()));
     }
 
     /// Whether a process could still be looked at.
@@ -133,6 +149,7 @@ impl UserSymbols {
         {
             self.build_ids.insert(mapping.path.clone(), id);
         }
+        self.read += 1;
         self.files.insert(key, open.clone());
         open
     }
