@@ -17,11 +17,13 @@ use serde_json::{Value as Json, json};
 mod copy;
 mod inside;
 mod read;
+mod top;
 mod workload;
 
 pub(crate) use copy::Copy;
 pub(crate) use inside::Inside;
 pub(crate) use read::Read;
+pub(crate) use top::{Top, TopFormat};
 pub(crate) use workload::{CommonOptions, ExchangeOptions, StreamOptions};
 
 const EXAMPLES: &str = "\
@@ -61,6 +63,8 @@ pub(crate) enum Command {
     Ab(Box<Ab>),
     /// Measure how fast what is in memory is read: a cached file, a pipe, a socket, over sizes and alignments
     Read(Box<Read>),
+    /// Watch where the CPUs are while bytes move: throughput, service demand and the costliest symbols, refreshed
+    Top(Top),
     /// Show the fingerprint: what of this host, and of the other end, decides results
     Env(Env),
     /// What can be set on this host: list, show, set, restore, diff
@@ -90,7 +94,7 @@ impl Command {
     /// itself, because it must not go on where that fails; scripts that generate files are to print nothing else.
     pub(crate) fn only_looks(&self) -> bool {
         match self {
-            Self::Env(_) | Self::Explain { .. } => true,
+            Self::Env(_) | Self::Top(_) | Self::Explain { .. } => true,
             Self::Settings { action } => !matches!(action, Settings::Restore { .. }),
             Self::Demo(_)
             | Self::Serve(_)

@@ -16,6 +16,7 @@ mod settings;
 mod state;
 mod survey;
 mod tape;
+mod top;
 
 use std::fs;
 use std::path::Path;
@@ -40,7 +41,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
-    match run(&cli.command) {
+    match top::end_with_watcher().and_then(|()| run(&cli.command)) {
         Ok(exit) => exit,
         Err(error) => {
             say(&format!("haul: {}", with_causes(&error)));
@@ -65,6 +66,7 @@ fn run(command: &Command) -> Result<ExitCode> {
         Command::Copy(args) => copy::copy(args),
         Command::Ab(args) => measure::ab(args),
         Command::Read(args) => survey::read(args),
+        Command::Top(args) => top::top(args),
         Command::Env(args) => host::env(args),
         Command::Settings { action } => settings::command(action),
         Command::Explain { name } => {
@@ -100,7 +102,9 @@ fn usage(error: &clap::Error) -> ExitCode {
             || arguments.windows(2).any(|pair| pair[0] == "--format" && pair[1] == format)
     };
     let format = if asked("jsonl") { Format::Jsonl } else { Format::Json };
-    let asked_json = format == Format::Jsonl || asked("json");
+    // What watches has no document of its own.
+    let watches = arguments.get(1).is_some_and(|command| command == "top");
+    let asked_json = !watches && (format == Format::Jsonl || asked("json"));
     let kind = match arguments.get(1).map(String::as_str) {
         Some("ab") => Kind::Ab,
         Some("demo") => Kind::Demo,

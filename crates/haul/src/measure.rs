@@ -288,6 +288,8 @@ fn carry_out(order: Order, kind: Kind, output: &Output) -> Result<Measured> {
     let state = State::open()?;
     if target.needs_namespaces() && !privilege::effective_root() {
         privilege::enter_user_namespace().context("the lab needs two network namespaces")?;
+        // The kernel has forgotten it with the change of rights.
+        crate::top::end_with_watcher()?;
     }
     let stop = Stop::install()?;
     let showing = Screen::start(!output.quiet).context("cannot start the thread that shows progress")?;

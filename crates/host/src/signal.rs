@@ -71,6 +71,14 @@ pub fn outlive_strays() -> Result<()> {
     sys::ignore_nudges_and_limits().named("ignore", || "SIGXFSZ and SIGRTMIN".to_owned())
 }
 
+/// Sends a signal to a process that this one started and has not waited for yet, so that the number is still its own.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn send(child: u32, signal: Signal) -> Result<()> {
+    sys::signal_process(child, signal.number()).named("send", || format!("{signal} to process {child}"))
+}
+
 /// Whether to stop, and why. Clones share the state.
 #[derive(Debug, Clone)]
 pub struct Stop(Arc<Shared>);

@@ -39,7 +39,7 @@ pub(crate) use nic::{counter_names, counter_values};
 pub(crate) use notice::{next_error, wait_for};
 pub(crate) use ns::{
     NamespaceKind, effective_ids, enter, keep_without, kill_group, leave, netns_cookie, never_block,
-    open_files, set_open_files, signal_at_parents_end,
+    open_files, set_open_files, signal_at_parents_end, signal_process,
 };
 pub(crate) use perf::{
     PerfAttributes, PerfOf, PerfRing, flag as perf_flag, perf_disable, perf_enable, perf_open, perf_read,

@@ -14,5 +14,6 @@ mod process;
 mod settings;
 mod site;
 mod surveys;
+mod tops;
 mod traffic;
 mod workloads;

@@ -22,8 +22,10 @@ use crate::error::{HostError, Named as _};
 use crate::link::Link;
 
 mod device;
+mod totals;
 
 pub use device::Qdisc;
+pub use totals::{DeviceTotals, device_totals};
 
 const SNMP: &str = "/proc/thread-self/net/snmp";
 const SNMP6: &str = "/proc/thread-self/net/snmp6";

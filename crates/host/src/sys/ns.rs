@@ -65,6 +65,13 @@ pub(crate) fn signal_at_parents_end(signal: libc::c_int) -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) }).map(drop)
 }
 
+/// Sends a signal to a process.
+pub(crate) fn signal_process(pid: u32, signal: libc::c_int) -> io::Result<()> {
+    let pid = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0).ok_or(io::ErrorKind::InvalidInput)?;
+    // SAFETY: kill takes numbers only; a positive one is a single process.
+    check(unsafe { libc::kill(pid, signal) }).map(drop)
+}
+
 /// The effective user and group of this process.
 pub(crate) fn effective_ids() -> (u32, u32) {
     // SAFETY: geteuid has no arguments and cannot fail.
