@@ -149,7 +149,8 @@ impl Running {
             if due {
                 last = Instant::now();
                 let slice = self.watcher.look(self.workload.as_mut());
-                let line = matches!(face, Face::Lines(TopFormat::Jsonl)).then(|| slice.json(self.state.began.elapsed()));
+                let line = matches!(face, Face::Lines(TopFormat::Jsonl))
+                    .then(|| slice.json(self.state.began.elapsed()));
                 self.state.take(slice);
                 self.shown += 1;
                 if let Some(line) = line

@@ -215,3 +215,44 @@ fn a_profiler_that_is_dropped_ends_its_thread() {
     drop(profiler);
     assert_eq!(threads(), 0);
 }
+
+/// Spins until told to stop, in a function of its own name.
+#[inline(never)]
+fn spin_for_windows(stop: &std::sync::atomic::AtomicBool) -> u64 {
+    let mut sum = 0_u64;
+    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+        sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(7));
+    }
+    sum
+}
+
+#[test]
+fn windows_follow_one_another_and_a_symbol_that_stops_is_gone_from_the_next() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let options = ProfileOptions { hz: 997, call_chains: false, ..ProfileOptions::default() };
+    let mut profiler = Profiler::start(&options).expect("these tests want root, or CAP_PERFMON");
+    assert!(profiler.take().is_err(), "a window that was never opened");
+    profiler.mark_open();
+    let spun = |profile: &Profile| -> u64 {
+        let own = profile.symbols.iter().filter(|cost| cost.symbol.contains("spin_for_windows"));
+        own.map(|cost| cost.samples).sum()
+    };
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| spin_for_windows(&stop));
+        for window in 0..2 {
+            std::thread::sleep(std::time::Duration::from_millis(700));
+            let profile = profiler.take().expect("a window");
+            assert!(spun(&profile) > 50, "window {window}: {} of {}", spun(&profile), profile.samples);
+            assert!(profile.window >= std::time::Duration::from_millis(690), "{:?}", profile.window);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    // What it did before it stopped.
+    profiler.take().expect("a window");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let after = profiler.take().expect("a window");
+    assert_eq!(spun(&after), 0, "{after:?}");
+    profiler.mark_close();
+    assert!(profiler.take().is_err(), "a window that is closed");
+}

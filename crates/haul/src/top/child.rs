@@ -62,12 +62,14 @@ impl Workload {
             bail!("'{}' is no workload that can be watched: give stream, rr, crr or ab after '--'", texts[0]);
         }
         let given = |name: &str| {
-            texts.iter().any(|text| {
-                text == name || text.strip_prefix(name).is_some_and(|rest| rest.starts_with('='))
-            })
+            texts
+                .iter()
+                .any(|text| text == name || text.strip_prefix(name).is_some_and(|rest| rest.starts_with('=')))
         };
         if given("--format") {
-            bail!("leave out --format behind '--': haul top reads the workload itself; its own --format goes before '--'");
+            bail!(
+                "leave out --format behind '--': haul top reads the workload itself; its own --format goes before '--'"
+            );
         }
         let program = std::env::current_exe().context("cannot find this program, to start it again")?;
         let mut command = Command::new(program);
@@ -83,7 +85,8 @@ impl Workload {
         let (out, err) = (child.stdout.take(), child.stderr.take());
         let (send, events) = sync_channel(QUEUE);
         let hear = move || {
-            for line in out.map(BufReader::new).into_iter().flat_map(|out| out.lines().map_while(Result::ok)) {
+            for line in out.map(BufReader::new).into_iter().flat_map(|out| out.lines().map_while(Result::ok))
+            {
                 if let Some(heard) = understand(&line)
                     && send.send(heard).is_err()
                 {
@@ -258,7 +261,10 @@ fn understand(line: &str) -> Option<Heard> {
         "interval" => serde_json::from_value(event.get("interval")?.clone()).ok().map(Heard::Interval),
         "begins" => {
             let number = |key: &str| event.get(key).and_then(Json::as_u64);
-            let arm = event.get("arm").and_then(Json::as_str).map_or_else(String::new, |arm| format!(", arm {arm}"));
+            let arm = event
+                .get("arm")
+                .and_then(Json::as_str)
+                .map_or_else(String::new, |arm| format!(", arm {arm}"));
             Some(Heard::Begins(format!("run {} of {}{arm}", number("run")?, number("of")?)))
         }
         "document" => {

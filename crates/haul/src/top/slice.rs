@@ -137,8 +137,7 @@ impl Slice {
         reading(Metric::CpuSoftirq, Some(self.cpu.softirq.as_secs_f64()));
         reading(Metric::CpuSteal, Some(self.cpu.steal.as_secs_f64()));
         let transactions = matches!(self.divisor, Divisor::Transactions(_));
-        let demand =
-            if transactions { Metric::ServiceDemandTransaction } else { Metric::ServiceDemand };
+        let demand = if transactions { Metric::ServiceDemandTransaction } else { Metric::ServiceDemand };
         reading(demand, self.demand());
         let devices: Vec<Json> = self
             .devices
@@ -227,9 +226,9 @@ impl Watcher {
             (Some(_), Some((_, Some(transactions)))) => Divisor::Transactions(transactions * seconds),
             (Some(_), Some((Some(bytes), None))) => Divisor::Payload(bytes * seconds),
             (Some(_), _) => Divisor::None,
-            (None, _) => devices
-                .first()
-                .map_or(Divisor::None, |first| Divisor::Device(first.name.clone(), first.counted() * seconds)),
+            (None, _) => devices.first().map_or(Divisor::None, |first| {
+                Divisor::Device(first.name.clone(), first.counted() * seconds)
+            }),
         };
         let ends = workload.as_ref().map(|workload| threads_of(workload.pid())).unwrap_or_default();
         let (samples, lost) = profile.as_ref().map_or((0, 0), |profile| (profile.samples, profile.lost));
@@ -249,7 +248,9 @@ impl Watcher {
             let seconds = at.duration_since(*then).as_secs_f64().max(1e-9);
             for device in totals {
                 // One that is new has no interval yet; one that was made anew went backwards, and has none either.
-                let Some(earlier) = before.iter().find(|earlier| earlier.name == device.name) else { continue };
+                let Some(earlier) = before.iter().find(|earlier| earlier.name == device.name) else {
+                    continue;
+                };
                 let per_second = |part: fn(&DeviceTotals) -> u64| {
                     part(device).saturating_sub(part(earlier)) as f64 / seconds
                 };
@@ -339,5 +340,90 @@ fn nothing(elapsed: Duration) -> CpuUse {
         resolution: Duration::ZERO,
         split_is_ticks: true,
         irq_time: haul_host::probe::cpu::IrqTime::Unknown,
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A second in which one of two CPUs was busy.
+    pub(crate) fn slice(divisor: Divisor, symbols: &[(&str, Class, f64)]) -> Slice {
+        let mut cpu = nothing(Duration::from_secs(1));
+        cpu.ncpu = 2;
+        cpu.busy = Duration::from_secs(1);
+        cpu.softirq = Duration::from_millis(100);
+        let symbol = |(name, class, nanos): &(&str, Class, f64)| Symbol {
+            symbol: (*name).to_owned(),
+            module: "[kernel]".to_owned(),
+            class: *class,
+            whose: Whose::Sender,
+            nanos: *nanos,
+        };
+        let eth0 = Device {
+            name: "eth0".to_owned(),
+            rx_bytes: 1.25e9,
+            tx_bytes: 2.5e6,
+            rx_packets: 823_000.0,
+            tx_packets: 41_000.0,
+        };
+        let rates = match divisor {
+            Divisor::Payload(bytes) => Some((Some(bytes), None)),
+            Divisor::Transactions(count) => Some((None, Some(count))),
+            Divisor::None | Divisor::Device(..) => None,
+        };
+        Slice {
+            cpu,
+            devices: vec![eth0],
+            rates,
+            phase: "run 1 of 1".to_owned(),
+            divisor,
+            symbols: Ok(symbols.iter().map(symbol).collect()),
+            samples: 194,
+            lost: 0,
+            event: "cpu-clock".to_owned(),
+            own: Duration::from_millis(8),
+        }
+    }
+
+    #[test]
+    fn workers_are_told_apart_by_their_names_and_the_rest_is_others() {
+        for (name, wanted) in [
+            ("haul-send-0", Whose::Sender),
+            ("haul-ask-12", Whose::Sender),
+            ("haul-connect-0", Whose::Sender),
+            ("haul-recv-0", Whose::Receiver),
+            ("haul-answer-1", Whose::Receiver),
+            ("haul-accept-0", Whose::Receiver),
+            ("haul-session", Whose::Others),
+            ("haul-tape", Whose::Others),
+            ("sender", Whose::Others),
+        ] {
+            assert_eq!(whose(name), wanted, "{name}");
+        }
+    }
+
+    #[test]
+    fn bytes_of_lo_count_once_and_those_of_others_in_both_directions() {
+        let device =
+            |name: &str| Device { name: name.into(), rx_bytes: 5.0, tx_bytes: 5.0, ..Device::default() };
+        assert_eq!((device("lo").counted(), device("veth0").counted()), (5.0, 10.0));
+    }
+
+    #[test]
+    fn a_line_of_json_names_metrics_as_documents_do() {
+        let line = slice(Divisor::Payload(1_024_000.0), &[("copy_one", Class::Copy, 6e8)])
+            .json(Duration::from_secs(2));
+        let reading = |name: &str| {
+            let readings = line["readings"].as_array().expect("readings");
+            let found =
+                readings.iter().find(|it| it["metric"] == name).unwrap_or_else(|| panic!("no {name}"));
+            (found["value"].as_f64().expect("a value"), found["unit"].as_str().expect("a unit").to_owned())
+        };
+        assert_eq!(reading("throughput"), (8_192_000.0, "bit/s".to_owned()));
+        assert_eq!(reading("service_demand"), (1000.0, "us/KiB".to_owned()));
+        assert_eq!(reading("cpu_busy"), (1.0, "s".to_owned()));
+        let symbol = &line["symbols"][0];
+        assert_eq!((symbol["share"].as_f64(), symbol["ns_per_unit"].as_f64()), (Some(0.6), Some(6e5)));
     }
 }

@@ -56,7 +56,8 @@ pub(crate) struct State {
     pub(crate) help: bool,
     pub(crate) ending: bool,
     pub(crate) last: Option<Slice>,
-    sums: HashMap<Key, f64>,
+    /// ns of each symbol: in all, and in intervals in which units moved.
+    sums: HashMap<Key, (f64, f64)>,
     /// CPU time that was not idle, and the units that moved, since the start.
     busy: f64,
     units: f64,
@@ -106,7 +107,8 @@ impl State {
         let busy = slice.cpu.busy.as_secs_f64() * 1e9;
         self.seconds += slice.cpu.elapsed.as_secs_f64();
         self.own += slice.own;
-        if let Some(units) = slice.divisor.units() {
+        let moving = slice.divisor.units();
+        if let Some(units) = moving {
             self.units += units;
             self.busy_moving += busy;
         }
@@ -114,13 +116,13 @@ impl State {
             self.busy += busy;
             for symbol in symbols {
                 let key = key(symbol);
-                if let Some(sum) = self.sums.get_mut(&key) {
-                    *sum += symbol.nanos;
-                } else {
-                    if self.sums.len() >= MOST_SYMBOLS {
-                        self.forget();
-                    }
-                    self.sums.insert(key, symbol.nanos);
+                if self.sums.len() >= MOST_SYMBOLS && !self.sums.contains_key(&key) {
+                    self.forget();
+                }
+                let (all, while_moving) = self.sums.entry(key).or_default();
+                *all += symbol.nanos;
+                if moving.is_some() {
+                    *while_moving += symbol.nanos;
                 }
             }
         }
@@ -129,10 +131,10 @@ impl State {
 
     /// Makes room: the cheaper half has no place on a screen.
     fn forget(&mut self) {
-        let mut sums: Vec<f64> = self.sums.values().copied().collect();
+        let mut sums: Vec<f64> = self.sums.values().map(|(all, _)| *all).collect();
         let middle = sums.len() / 2;
         let (_, &mut least, _) = sums.select_nth_unstable_by(middle, f64::total_cmp);
-        self.sums.retain(|_, sum| *sum > least);
+        self.sums.retain(|_, (all, _)| *all > least);
     }
 
     /// Follows another in how it is shown, not in what.
@@ -164,7 +166,7 @@ impl State {
     /// The table, the costliest of the last interval first.
     pub(crate) fn rows(&self, most: usize) -> Vec<Row> {
         let Some(last) = &self.last else { return Vec::new() };
-        let mut lines: HashMap<(String, Class), (f64, f64)> = HashMap::new();
+        let mut lines: HashMap<(String, Class), (f64, f64, f64)> = HashMap::new();
         let name = |symbol: &str, module: &str, class: Class| {
             if self.by_class { class.name().to_owned() } else { format!("{symbol} {}", in_brackets(module)) }
         };
@@ -172,24 +174,24 @@ impl State {
             let key = (name(&symbol.symbol, &symbol.module, symbol.class), symbol.class);
             lines.entry(key).or_default().0 += symbol.nanos;
         }
-        for ((symbol, module, class, whose), nanos) in &self.sums {
+        for ((symbol, module, class, whose), (all, moving)) in &self.sums {
             if self.whose.has(*whose) {
-                lines.entry((name(symbol, module, *class), *class)).or_default().1 += nanos;
+                let line = lines.entry((name(symbol, module, *class), *class)).or_default();
+                line.1 += all;
+                line.2 += moving;
             }
         }
         let of = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
         let busy = last.cpu.busy.as_secs_f64() * 1e9;
-        let (units, mean_units) = match last.divisor.units() {
-            Some(units) => (units, self.units),
-            None => (last.cpu.elapsed.as_secs_f64(), self.seconds),
-        };
-        let row = |((name, class), (nanos, sum)): ((String, Class), (f64, f64))| Row {
+        let per_unit = last.divisor.units();
+        let units = per_unit.unwrap_or(last.cpu.elapsed.as_secs_f64());
+        let row = |((name, class), (nanos, sum, moving)): ((String, Class), (f64, f64, f64))| Row {
             name,
             class,
             share: of(nanos, busy),
             mean_share: of(sum, self.busy),
             cost: of(nanos, units),
-            mean_cost: of(sum, mean_units),
+            mean_cost: if per_unit.is_some() { of(moving, self.units) } else { of(sum, self.seconds) },
         };
         let mut rows: Vec<Row> = lines.into_iter().map(row).collect();
         rows.sort_by(|a, b| {
@@ -209,4 +211,46 @@ fn key(symbol: &Symbol) -> Key {
 
 fn in_brackets(module: &str) -> String {
     if module.starts_with('[') { module.to_owned() } else { format!("[{module}]") }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::top::slice::{Divisor, tests::slice};
+
+    fn share(state: &State, name: &str) -> (f64, f64, f64, f64) {
+        let rows = state.rows(100);
+        let row = rows.iter().find(|row| row.name.starts_with(name)).expect("a row");
+        (row.share, row.mean_share, row.cost, row.mean_cost)
+    }
+
+    #[test]
+    fn a_symbol_goes_up_and_down_and_its_mean_is_of_all_intervals_that_moved() {
+        let mut state = State::new(Duration::from_secs(1), None, false);
+        // A second of two CPUs, one of them busy; the copy took 600 ms of it, and 1,000 KiB moved.
+        state.take(slice(
+            Divisor::Payload(1_024_000.0),
+            &[("copy_one", Class::Copy, 6e8), ("spin", Class::User, 4e8)],
+        ));
+        assert_eq!(share(&state, "copy_one"), (0.6, 0.6, 6e5, 6e5));
+        state.take(slice(Divisor::Payload(1_024_000.0), &[("spin", Class::User, 1e9)]));
+        assert_eq!(share(&state, "copy_one"), (0.0, 0.3, 0.0, 3e5));
+        // Nothing moved: by the second, and what it cost then is in no cost per KiB.
+        state.take(slice(Divisor::None, &[("copy_one", Class::Copy, 1e9)]));
+        assert_eq!(share(&state, "copy_one").2, 1e9);
+        state.take(slice(Divisor::Payload(1_024_000.0), &[("copy_one", Class::Copy, 0.0)]));
+        assert_eq!(share(&state, "copy_one").3, 2e5);
+        assert_eq!(state.mean_demand(), Some(1e3));
+    }
+
+    #[test]
+    fn the_sums_of_symbols_are_bounded_and_the_costly_ones_stay() {
+        let mut state = State::new(Duration::from_secs(1), None, false);
+        state.take(slice(Divisor::None, &[("costly", Class::Copy, 1e9)]));
+        for number in 0..2 * MOST_SYMBOLS {
+            state.take(slice(Divisor::None, &[(&format!("s{number}"), Class::User, number as f64)]));
+        }
+        assert!(state.sums.len() <= MOST_SYMBOLS);
+        assert!(state.rows(MOST_SYMBOLS).iter().any(|row| row.name.starts_with("costly")));
+    }
 }

@@ -160,7 +160,10 @@ fn measured(state: &State, slice: &Slice, width: usize, height: usize, lines: &m
     lines.push((
         Kind::Heading,
         if width >= WIDE {
-            pad(&format!("{:>7} {:>7} {cost:>9} {:>9}  {:<10} {name}", "share", "mean", "mean", "class"), width)
+            pad(
+                &format!("{:>7} {:>7} {cost:>9} {:>9}  {:<10} {name}", "share", "mean", "mean", "class"),
+                width,
+            )
         } else {
             pad(&format!("{:>7} {cost:>9}  {name}", "share"), width)
         },
@@ -215,7 +218,13 @@ fn si(value: f64) -> String {
         value if value >= 1e3 => (value / 1e3, "k"),
         value => (value, ""),
     };
-    let digits = if value >= 100.0 || prefix.is_empty() { 0 } else if value >= 10.0 { 1 } else { 2 };
+    let digits = if value >= 100.0 || prefix.is_empty() {
+        0
+    } else if value >= 10.0 {
+        1
+    } else {
+        2
+    };
     format!("{value:.digits$} {prefix}")
 }
 
@@ -243,4 +252,88 @@ fn fitted(text: &str, width: usize) -> String {
         return text.to_owned();
     }
     text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use haul_host::probe::profile::Class;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+    use crate::top::slice::tests::slice;
+
+    fn state(divisor: Divisor) -> State {
+        let title = (!matches!(divisor, Divisor::Device(..))).then(|| "stream lab --cc reno".to_owned());
+        let mut state = State::new(Duration::from_secs(1), title, false);
+        let many: Vec<String> = (0..60).map(|number| format!("symbol_{number:02}")).collect();
+        let mut symbols = vec![("copy_to_iter", Class::Copy, 4e8), ("tcp_ack", Class::Tcp, 5e7)];
+        symbols.extend(
+            many.iter().enumerate().map(|(at, name)| (name.as_str(), Class::Other, 4e7 / (at + 1) as f64)),
+        );
+        state.take(slice(divisor, &symbols));
+        state
+    }
+
+    fn frame(state: &State, width: u16, height: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a backend");
+        terminal.draw(|frame| draw(frame, state)).expect("a frame");
+        terminal.backend().to_string()
+    }
+
+    #[test]
+    fn frames_of_every_size_are_as_they_were() {
+        let stream = state(Divisor::Payload(5e9));
+        for (width, height) in [(80, 24), (120, 40), (40, 10), (39, 10), (40, 9), (8, 1)] {
+            insta::assert_snapshot!(format!("stream_{width}x{height}"), frame(&stream, width, height));
+        }
+        insta::assert_snapshot!("host_80x24", frame(&state(Divisor::Device("eth0".into(), 1.2e9)), 80, 24));
+        insta::assert_snapshot!("transactions_80x24", frame(&state(Divisor::Transactions(2e4)), 80, 24));
+    }
+
+    #[test]
+    fn keys_show_in_the_frame() {
+        let mut state = state(Divisor::Payload(5e9));
+        state.by_class = true;
+        let by_class = frame(&state, 80, 24);
+        assert!(by_class.contains(" copy ") && !by_class.contains("copy_to_iter"), "{by_class}");
+        state.by_class = false;
+        state.whose = state.whose.next().next();
+        let receiving = frame(&state, 80, 24);
+        assert!(
+            receiving.contains("receiving threads") && !receiving.contains("copy_to_iter"),
+            "{receiving}"
+        );
+        state.paused = true;
+        assert!(frame(&state, 80, 24).contains("PAUSED"));
+        state.help = true;
+        assert!(frame(&state, 80, 24).contains("quit; a workload is ended in order"));
+    }
+
+    #[test]
+    fn what_forbids_the_symbols_is_one_line_and_the_rest_stays() {
+        let mut state = state(Divisor::Payload(5e9));
+        let mut last = state.last.take().expect("an interval");
+        last.symbols = Err("kernel.perf_event_paranoid = 4\u{1b}[2J".to_owned());
+        state.take(last);
+        let shown = frame(&state, 80, 24);
+        assert!(
+            shown.contains("no symbols: kernel.perf_event_paranoid = 4") && shown.contains("CPU "),
+            "{shown}"
+        );
+        assert!(!shown.contains('\u{1b}'), "nothing speaks to the terminal");
+    }
+
+    #[test]
+    fn no_size_and_no_state_makes_it_panic() {
+        for state in [State::new(Duration::from_secs(1), None, true), state(Divisor::None)] {
+            for width in (0..130).step_by(7) {
+                for height in 0..45 {
+                    frame(&state, width.max(1), height.max(1));
+                }
+            }
+        }
+    }
 }

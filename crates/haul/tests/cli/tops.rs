@@ -54,9 +54,8 @@ fn a_stream_that_is_watched_moves_what_its_own_document_says() {
     let own = slices.iter().take(seen.len()).sum::<f64>() / seen.len().min(slices.len()) as f64;
     assert!((mean / own - 1.0).abs() < 0.05, "{mean} seen, {own} of {slices:?}, {whole} in all");
     let busy = all.iter().filter(|line| line["divisor"]["of"] == "payload").collect::<Vec<_>>();
-    let copies = |line: &&Json| {
-        line["symbols"].as_array().unwrap().iter().any(|symbol| symbol["class"] == "copy")
-    };
+    let copies =
+        |line: &&Json| line["symbols"].as_array().unwrap().iter().any(|symbol| symbol["class"] == "copy");
     assert!(busy.iter().any(|line| copies(line)), "a stream copies: {busy:?}");
     assert!(busy.iter().all(|line| metric(line, "service_demand").is_some_and(|demand| demand > 0.0)));
 }

@@ -440,8 +440,10 @@ impl Profiler {
         let until = now();
         *self.shared.wish.lock().unwrap_or_else(PoisonError::into_inner) = Wish::Hand;
         self.shared.wake.notify_all();
-        let tally =
-            self.handed.recv().map_err(|_| refused("the thread that reads them ended early (a bug in haul)"))?;
+        let tally = self
+            .handed
+            .recv()
+            .map_err(|_| refused("the thread that reads them ended early (a bug in haul)"))?;
         // What came between the two is of the next window by its clock, and of this by its ring: some microseconds.
         self.shared.open.store(until, Ordering::SeqCst);
         let header = self.header(Duration::from_nanos(until.saturating_sub(open)));
