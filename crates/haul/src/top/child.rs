@@ -75,7 +75,8 @@ impl Workload {
         let mut command = Command::new(program);
         command.args(arguments).args(["--format", "jsonl"]);
         for (name, value) in [("--interval", Some("1s")), ("--quiet", None)] {
-            if !given(name) && !(name == "--quiet" && given("-q")) {
+            let short = name == "--quiet" && given("-q");
+            if !(given(name) || short) {
                 command.arg(name).args(value);
             }
         }

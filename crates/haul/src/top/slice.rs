@@ -83,7 +83,7 @@ impl Device {
 /// A symbol in an interval.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Symbol {
-    pub(crate) symbol: String,
+    pub(crate) name: String,
     pub(crate) module: String,
     pub(crate) class: Class,
     pub(crate) whose: Whose,
@@ -153,7 +153,7 @@ impl Slice {
         let busy: f64 = self.cpu.busy.as_secs_f64() * 1e9;
         let symbol = |symbol: &Symbol| {
             json!({
-                "symbol": symbol.symbol, "module": symbol.module, "class": symbol.class,
+                "symbol": symbol.name, "module": symbol.module, "class": symbol.class,
                 "threads": symbol.whose.name(), "share": symbol.nanos / busy.max(1.0),
                 "ns_per_second": symbol.nanos / seconds,
                 "ns_per_unit": self.divisor.units().map(|units| symbol.nanos / units),
@@ -280,7 +280,7 @@ fn symbols(profile: &Profile, cpu: &CpuUse, ends: &BTreeMap<Tid, Whose>) -> Resu
     let busy: u64 = profile.classes.iter().map(|class| class.amount).sum();
     let scale = cpu.busy.as_secs_f64() * 1e9 / (busy.max(1)) as f64;
     let symbol = |cost: &haul_host::probe::profile::SymbolCost| Symbol {
-        symbol: cost.symbol.clone(),
+        name: cost.symbol.clone(),
         module: cost.module.clone(),
         class: cost.class,
         whose: cost.thread.and_then(|tid| ends.get(&tid).copied()).unwrap_or(Whose::Others),
@@ -354,7 +354,7 @@ pub(super) mod tests {
         cpu.busy = Duration::from_secs(1);
         cpu.softirq = Duration::from_millis(100);
         let symbol = |(name, class, nanos): &(&str, Class, f64)| Symbol {
-            symbol: (*name).to_owned(),
+            name: (*name).to_owned(),
             module: "[kernel]".to_owned(),
             class: *class,
             whose: Whose::Sender,

@@ -73,11 +73,10 @@ fn style(kind: Kind, colour: bool) -> Style {
     let style = Style::new();
     match kind {
         Kind::Plain => style,
-        Kind::Title => style.add_modifier(Modifier::BOLD),
         Kind::Heading => style.add_modifier(Modifier::REVERSED),
         Kind::Warning if colour => style.fg(Color::Yellow),
         Kind::Hot if colour => style.fg(Color::Red),
-        Kind::Warning | Kind::Hot => style.add_modifier(Modifier::BOLD),
+        Kind::Title | Kind::Warning | Kind::Hot => style.add_modifier(Modifier::BOLD),
     }
 }
 
