@@ -63,7 +63,7 @@ fn a_stream_that_is_watched_moves_what_its_own_document_says() {
     let busy = all.iter().filter(|line| line["divisor"]["of"] == "payload").collect::<Vec<_>>();
     let copies =
         |line: &&Json| line["symbols"].as_array().unwrap().iter().any(|symbol| symbol["class"] == "copy");
-    assert!(busy.iter().any(|line| copies(line)), "a stream copies: {busy:?}");
+    assert!(busy.iter().any(copies), "a stream copies: {busy:?}");
     assert!(busy.iter().all(|line| metric(line, "service_demand").is_some_and(|demand| demand > 0.0)));
 }
 
