@@ -29,6 +29,7 @@ fn names(zeroed: bool) -> Names {
     let hidden = |line: &str| [&"0".repeat(16), &line[16..], "\n"].concat();
     let text = if zeroed { text.lines().map(hidden).collect() } else { text.to_owned() };
     Names {
+        modules: String::new(),
         kernel: KernelSymbols::parse(text.as_bytes()),
         users: Users::Fixed(BTreeMap::from([
             (0x1000, "main"),
