@@ -139,7 +139,8 @@ fn admit<'a>(
         spec: None,
         over: None,
     };
-    let welcome = Welcome { host: session.host.clone(), settings_allowed: shared.options.allow_settings.is_some() };
+    let welcome =
+        Welcome { host: session.host.clone(), settings_allowed: shared.options.allow_settings.is_some() };
     talk.send(&Message::Opened {
         server_version: session.host.version.clone(),
         token,
