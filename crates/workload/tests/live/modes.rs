@@ -170,9 +170,11 @@ fn a_rate_is_held_in_every_mode_and_over_the_start_of_the_window() {
         let first = outcome.receiver().intervals.first().expect("intervals");
         let early = first.units as f64 * 8.0 / first.end.since(first.start).as_secs_f64() / rate.0 as f64;
         println!("{direction:?} {flows} flows by {send_with}: {share:.3} of the rate, at first {early:.3}");
-        // Never more than was asked for. Less, where other load on this machine wakes a thread late: how close it comes
-        // is for the tests of the bucket, which have no clock.
-        assert!((0.5..1.02).contains(&share), "{share}");
+        // Never more than was asked for, by the clock of the end that holds the rate: a receiver that was woken late has its
+        // bytes in less time. Less, where other load on this machine wakes a thread late: how close it comes is for the
+        // tests of the bucket, which have no clock.
+        let sent = value(&spec, &outcome, Metric::Throughput, Scope::Sender) / rate.0 as f64;
+        assert!(sent < 1.02 && share > 0.5, "{sent} sent, {share} received");
         assert!((0.1..1.25).contains(&early), "{early}");
         assert!((value(&spec, &outcome, Metric::RequestedRate, Scope::Sender) - 2e8).abs() < 0.5);
         let used = outcome.sender().threads.iter().filter_map(|thread| thread.cpu).map(|cpu| cpu.total);
