@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 const MAY: &[(&str, &str)] = &[
     ("crates/lab/src/record.rs", "the start stamp of a record"),
     ("crates/haul/src/serve.rs", "the time in front of a line of the server's log"),
+    ("crates/haul/src/served.rs", "when a run ended, in the server's output"),
 ];
 
 fn sources(directory: &Path, found: &mut Vec<PathBuf>) {

@@ -42,7 +42,7 @@ use crate::error::{HostError, Named as _, Result};
 use crate::link::Link;
 use crate::netns::NetnsId;
 use crate::privilege;
-use crate::settings::{Item, Roots, Scope, SettingError};
+use crate::settings::{Item, Roots, SettingError};
 
 /// The version of the file format this code writes, and the newest it reads.
 const FORMAT: u32 = 2;
@@ -390,7 +390,7 @@ impl Desk {
             }
             let Some(Entry { lock, story }) = Entry::read(&path)? else { continue };
             let device = owner.device.name.clone();
-            let holds_host = story.holds.keys().any(|item| item.scope() == Scope::Host);
+            let holds_host = story.holds.keys().any(Item::is_shared);
             let (same_place, same_host) = story.owner.as_ref().map_or((true, true), |other| {
                 (owner.same_place(other), host && holds_host && owner.boot_id == other.boot_id)
             });
@@ -412,6 +412,9 @@ impl Desk {
             let items: Vec<Item> = story.holds.into_keys().chain(story.claims).collect();
             if !items.is_empty() {
                 let place = if same_place { other.device.name } else { "the whole host".to_owned() };
+                if other.pid == owner.pid && other.pid_namespace == owner.pid_namespace {
+                    return Err(SettingError::HeldHere { place, items }.into());
+                }
                 return Err(
                     SettingError::Held { place, items, pid: other.pid, command: other.command }.into()
                 );

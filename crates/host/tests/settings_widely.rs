@@ -299,7 +299,7 @@ fn what_was_made_to_stay_stays_until_it_is_restored() {
         arm.apply(&settings(&["nic.mtu=1300"]), Consent::default()).unwrap();
         let kept = journal::recover(bench.directory.path(), Which::Kept).unwrap();
         assert!(
-            matches!(&kept[..], [one] if matches!(&one.outcome, Outcome::Kept { problem, .. } if problem.contains("held by another haul"))),
+            matches!(&kept[..], [one] if matches!(&one.outcome, Outcome::Kept { problem, .. } if problem.contains("held by another session"))),
             "{kept:?}"
         );
         arm.restore().unwrap();
@@ -650,5 +650,32 @@ fn a_setting_is_looked_up_by_name_family_or_path() {
         assert_eq!(found("sysctl.net.ipv4.tcp_syncookies").unwrap().len(), 1);
         assert_eq!(found("sysctl.vm.swappiness").unwrap()[0].scope.to_string(), "host");
         assert!(found("nic.no-such").unwrap_err().to_string().contains("haul settings list"));
+    });
+}
+
+/// In the lab both ends are one host, and commands are of either.
+#[test]
+fn two_ends_of_one_host_run_commands_and_share_what_is_the_hosts() {
+    let (root, roots) = fake();
+    on_a_bench_with(roots.clone(), |one| {
+        on_a_bench_with(roots.clone(), |other| {
+            // Both stand-ins for sysfs have one device of that name: only what is the host's is set here.
+            let directory = one.directory.path();
+            let open = |bench: &Bench| Tuner::open_with(directory, &bench.device, roots.clone()).unwrap();
+            let (mut here, mut there) = (open(one), open(other));
+            let hook = |name: &str| {
+                let file = root.path().join(name);
+                format!("exec:'touch {0}','rm {0}'", file.display())
+            };
+            here.apply(&settings(&[&hook("a"), "thp=never"]), ANYTHING).unwrap();
+            there.apply(&settings(&[&hook("b")]), ANYTHING).unwrap();
+            assert!(root.path().join("a").exists() && root.path().join("b").exists());
+            let (error, problem) = refusal(there.apply(&settings(&["sys:/kernel/mm/ksm/run=1"]), ANYTHING));
+            assert!(matches!(error, SettingError::HeldHere { .. }), "{problem}");
+            assert!(problem.contains("the whole host") && problem.contains("for one end only"), "{problem}");
+            here.restore().unwrap();
+            there.restore().unwrap();
+            assert!(!root.path().join("a").exists() && !root.path().join("b").exists());
+        });
     });
 }

@@ -13,7 +13,7 @@ use haul_results::record::{Document, Status};
 use haul_stats::{DoubtId, Metric};
 
 use crate::process::{BOUND, Ended, Home, Running, doubts, wait_until, words};
-use crate::site::{Named, Site, features, meddle, needs_root};
+use crate::site::{Named, Site, features, iproute, meddle, needs_root};
 
 const NOCACHE: &str = "tx-nocache-copy";
 
@@ -526,5 +526,46 @@ fn a_server_that_allows_settings_runs_no_commands_unless_told_so() {
             );
         }
         assert!(!file.exists(), "{allow}");
+    }
+}
+
+/// A tap device has interrupt coalescing and a veth channels, of what this machine can make.
+#[test]
+fn coalescing_and_channels_are_set_on_devices_that_have_them() {
+    let site = Site::new();
+    let tap = || {
+        iproute("ip", "tuntap add dev tap0 mode tap");
+        iproute("ip", "link set tap0 up");
+    };
+    site.lab.client.run(tap).unwrap();
+    for (device, setting, name, before, after) in [
+        ("tap0", "nic.coalesce.rx-frames=4", "nic.coalesce.rx-frames", "0", "4"),
+        (VethLab::CLIENT_DEVICE, "nic.channels.tx=1", "nic.channels.tx", "", "1"),
+    ] {
+        let via = ["--via", device];
+        let state = || {
+            let shown = site.run(&[&["settings", "show", name], &via[..]].concat());
+            let (_, value) =
+                shown.out.lines().next().and_then(|line| line.split_once(" = ")).unwrap_or_default();
+            value.to_owned()
+        };
+        let found = state();
+        assert!(before.is_empty() || found == before, "{name} is {found}");
+        if found == after {
+            println!("{device} has one {name} only: nothing to change");
+            continue;
+        }
+        let set = site.run(&[&["settings", "set", setting], &via[..]].concat());
+        assert_eq!(set.code, Some(0), "{set:?}");
+        assert_eq!(state(), after, "{set:?}");
+        assert_eq!(site.run(&["settings", "restore"]).code, Some(0));
+        assert_eq!(state(), found);
+    }
+    for (setting, expected) in [
+        ("nic.coalesce.rx-usecs=8", "its driver has, of coalesce, rx-frames"),
+        ("nic.ring.rx=512", "no ring to set"),
+    ] {
+        let refused = site.run(&["settings", "set", setting, "--via", "tap0"]);
+        assert!(refused.code == Some(1) && refused.err.contains(expected), "{refused:?}");
     }
 }

@@ -131,7 +131,7 @@ fn of_another_boot(story: &Story) -> bool {
 /// What was made to stay is not put back under the feet of a haul that measures with it.
 fn held_by_another(desk: &Desk, story: &Story, journal: &Path) -> Option<(String, Outcome)> {
     let owner = story.owner.as_ref().filter(|_| story.kept && !of_another_boot(story))?;
-    let host = story.holds.keys().any(|item| item.scope() == Scope::Host);
+    let host = story.holds.keys().any(Item::is_shared);
     let problem = desk.refuse_if_held(owner, Some(journal), host, Alive::Only).err()?.to_string();
     let what = format!("settings made to stay on {}", owner.device.name);
     Some((what, Outcome::Kept { items: story.holds.keys().cloned().collect(), problem }))

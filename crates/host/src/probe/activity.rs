@@ -147,14 +147,12 @@ impl Watch {
     /// Finds out what belongs to `device`, in the network namespace of the calling thread, and what reading it costs.
     #[must_use]
     pub fn new(device: &Link) -> Self {
-        let info = socket().and_then(|socket| sys::driver_info(socket.as_fd(), &device.name));
-        let [driver, _, _, bus] = info.unwrap_or_default();
         let place = Netns::current().ok().map(|netns| Place { netns: netns.id(), device: device.index });
         let names = socket()
             .and_then(|socket| sys::counter_names(socket.as_fd(), &device.name))
             .map_err(|error| format!("{} reports no counters of its driver: {error}", device.name));
         let mut watch = Self {
-            owner: Owner::find(&device.name, &driver, &bus),
+            owner: Owner::of(device),
             device: device.clone(),
             place,
             interrupts: Ok(()),

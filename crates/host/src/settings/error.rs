@@ -137,6 +137,14 @@ pub enum SettingError {
         /// What the other was started as.
         command: String,
     },
+    /// Another session of this process holds settings here.
+    #[error("settings of {place} are held by another session of this haul, which has {}; a server's other client must end first, and in the lab, where both ends are one host, what is the whole host's is set for one end only", holding(.items))]
+    HeldHere {
+        /// What both are about.
+        place: String,
+        /// What the other has changed or relies on.
+        items: Vec<Item>,
+    },
     /// A haul ended without putting this device back.
     #[error("an earlier haul (process {pid}) ended without putting {device} back; run `haul settings restore` first (journal {})", .journal.display())]
     Unrestored {

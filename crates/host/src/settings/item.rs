@@ -83,6 +83,11 @@ impl Item {
         }
     }
 
+    /// Whether it is one thing for the whole host, which two cannot set at once. A command's effect is nobody's to know.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self.0, Kind::Host(_))
+    }
+
     /// The feature's name, where it is one.
     pub(crate) fn as_feature(&self) -> Option<&str> {
         match &self.0 {

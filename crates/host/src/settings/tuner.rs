@@ -186,7 +186,7 @@ impl Tuner {
         let before = |item: &Item| Some((item.clone(), now.items.get(item)?.clone()));
         let fresh: BTreeMap<Item, Before> = fresh.into_iter().filter_map(|(item, _)| before(item)).collect();
         let claims: BTreeSet<Item> = claims.into_iter().map(|(item, _)| item.clone()).collect();
-        let host = wish.target.keys().any(|item| item.scope() == Scope::Host);
+        let host = wish.target.keys().any(Item::is_shared);
         desk.refuse_if_held(&self.owner, self.journal.as_ref().map(Journal::path), host, Alive::OrDead)?;
 
         let baseline = self.baseline(&now.items);

@@ -17,7 +17,7 @@ use std::os::fd::AsFd as _;
 
 use serde::{Deserialize, Serialize};
 
-use crate::link::Link;
+use crate::link::{self, Link};
 use crate::sys;
 
 /// Lines beside the NIC's that a window tells one by one; the others are in the total.
@@ -104,6 +104,30 @@ pub(super) struct Owner {
 }
 
 impl Owner {
+    /// The lines of a device and of those it stands on: a vlan, a bond or a bridge has none of its own. In the network
+    /// namespace of the calling thread.
+    pub(super) fn of(device: &Link) -> Self {
+        let below = link::below(device.index).unwrap_or_default();
+        let mut all = Self::default();
+        for link in std::iter::once(device).chain(&below) {
+            let info = super::socket().and_then(|socket| sys::driver_info(socket.as_fd(), &link.name));
+            let [driver, _, _, bus] = info.unwrap_or_default();
+            all.join(Self::find(&link.name, &driver, &bus));
+        }
+        all
+    }
+
+    fn join(&mut self, other: Self) {
+        self.numbers.extend(other.numbers);
+        self.names.extend(other.names);
+        for (text, more, between) in [(&mut self.by, other.by, ", "), (&mut self.what, other.what, " on ")] {
+            if !text.is_empty() && !more.is_empty() {
+                text.push_str(between);
+            }
+            text.push_str(&more);
+        }
+    }
+
     /// The lines of the device `name` at `bus`, the address its driver reports; no text where it reports none.
     pub(super) fn find(name: &str, driver: &str, bus: &str) -> Self {
         let what = if driver.is_empty() { name.to_owned() } else { format!("{name} ({driver})") };
@@ -140,9 +164,7 @@ impl Owner {
 /// The numbers of the interrupt lines of a device in the network namespace of the calling thread, as `/proc/irq` has them;
 /// empty where the kernel names none.
 pub(crate) fn numbers_of(device: &Link) -> Vec<u32> {
-    let info = super::socket().and_then(|socket| sys::driver_info(socket.as_fd(), &device.name));
-    let [driver, _, _, bus] = info.unwrap_or_default();
-    let owner = Owner::find(&device.name, &driver, &bus);
+    let owner = Owner::of(device);
     let Some(table) = fs::read_to_string("/proc/interrupts").ok().and_then(|text| Table::parse(&text)) else {
         return Vec::new();
     };

@@ -260,3 +260,22 @@ proptest! {
         let _ = super::super::named_counters(&now);
     }
 }
+
+/// A vlan has no line of its own; the NIC it stands on has.
+#[test]
+fn a_device_owns_the_lines_of_those_it_stands_on() {
+    let mut owner = Owner { what: "eth0.5 (802.1Q)".to_owned(), ..by_name("eth0.5") };
+    let nic = Owner {
+        numbers: ["38".to_owned()].into(),
+        by: "msi_irqs".to_owned(),
+        what: "eth0 (virtio_net)".to_owned(),
+        ..Owner::default()
+    };
+    owner.join(nic);
+    assert_eq!(
+        (owner.what.as_str(), owner.by.as_str()),
+        ("eth0.5 (802.1Q) on eth0 (virtio_net)", "msi_irqs")
+    );
+    let line = |label: &str| Line { label: label.to_owned(), text: String::new(), counts: vec![1] };
+    assert!(owner.owns(&line("38")) && !owner.owns(&line("39")));
+}
