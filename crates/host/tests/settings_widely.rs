@@ -658,11 +658,11 @@ fn a_setting_is_looked_up_by_name_family_or_path() {
 fn two_ends_of_one_host_run_commands_and_share_what_is_the_hosts() {
     let (root, roots) = fake();
     on_a_bench_with(roots.clone(), |one| {
+        let mut here = one.tuner();
         on_a_bench_with(roots.clone(), |other| {
             // Both stand-ins for sysfs have one device of that name: only what is the host's is set here.
             let directory = one.directory.path();
-            let open = |bench: &Bench| Tuner::open_with(directory, &bench.device, roots.clone()).unwrap();
-            let (mut here, mut there) = (open(one), open(other));
+            let mut there = Tuner::open_with(directory, &other.device, roots.clone()).unwrap();
             let hook = |name: &str| {
                 let file = root.path().join(name);
                 format!("exec:'touch {0}','rm {0}'", file.display())

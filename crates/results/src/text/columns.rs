@@ -65,8 +65,8 @@ mod tests {
 setting                   state           can be
 nic.tso                   on              on, off
 sysctl.net.ipv4.tcp_rmem  4096 \\u{1b}[1m  of this network
-                                          namespace, and of no other
-                                          one
+                                          namespace, and of no
+                                          other one
 "
         );
     }
