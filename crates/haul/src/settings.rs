@@ -86,8 +86,7 @@ fn show(device: &Link, entries: &[Entry], whole: bool, output: &Output) -> Resul
         return finish(print(&text));
     }
     let row = |entry: &Entry| {
-        let can =
-            entry.fixed.as_ref().map_or_else(|| entry.values.clone(), |reason| format!("fixed: {reason}"));
+        let can = entry.fixed.as_ref().unwrap_or(&entry.values).clone();
         [entry.name.clone(), or_none(&entry.value).to_owned(), entry.scope.to_string(), can]
     };
     let rows: Vec<[String; 4]> = entries.iter().map(row).collect();

@@ -294,8 +294,11 @@ impl Rig for LiveRig {
             told.said.extend(
                 applied.said.into_iter().map(|said| format!("{end} '{}': {}", said.command, said.output)),
             );
-            let in_force = applied.in_force.into_iter();
-            told.in_force.extend(in_force.map(|(item, state)| (format!("{end} {item}"), state)));
+            let change = |change: settings::Change| {
+                let (before, after) = change.shown();
+                (format!("{end} {}", change.item), format!("{before} -> {after}"))
+            };
+            told.in_force.extend(applied.in_force.into_iter().map(change));
             bounced |= applied.link_bounced;
         }
         if bounced {

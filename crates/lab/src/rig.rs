@@ -21,7 +21,7 @@ use crate::error::LabError;
 pub struct Applied {
     /// Objects that changed with it, each as `client nic.tx-tcp-segmentation on -> off`.
     pub side_effects: Vec<String>,
-    /// What is not as it was found, each as `client nic.tx-tcp-segmentation`, and its state.
+    /// What is not as it was found, each as `client nic.tx-tcp-segmentation`: from what to what.
     pub in_force: BTreeMap<String, String>,
     /// What the user's commands wrote, each as `client 'command': output`.
     pub said: Vec<String>,

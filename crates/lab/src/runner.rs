@@ -146,7 +146,7 @@ pub fn run(plan: &Plan, rig: &mut dyn Rig, stop: &Stop, observer: &mut dyn Obser
     let elapsed = rig.rig().now().since(started);
     let restored = rig.finish();
     doubts.append(&mut experiment.doubts);
-    let Experiment { runs, references, .. } = experiment;
+    let Experiment { runs, references, in_force, .. } = experiment;
 
     // What the kernel delivers to itself passes no device but lo, whatever the address it has belongs to.
     let local = doubts.iter().any(|doubt| doubt.id == DoubtId::SoftwareLoopback);
@@ -164,7 +164,10 @@ pub fn run(plan: &Plan, rig: &mut dyn Rig, stop: &Stop, observer: &mut dyn Obser
         status,
         failure,
         elapsed,
-        options: Options { requested: plan.requested().clone(), effective: effective(plan, &runs) },
+        options: Options {
+            requested: plan.requested().clone(),
+            effective: effective(plan, &runs, &in_force),
+        },
         environment: references.into_iter().next().unwrap_or_default(),
         comparisons,
         costs: profiles::costs(plan, &runs),
@@ -202,6 +205,8 @@ struct Seen {
 struct Experiment<'a> {
     plan: &'a Plan,
     stop: &'a Stop,
+    /// What each arm changes on the hosts, by end and item.
+    in_force: Vec<BTreeMap<String, String>>,
     started: MonoNanos,
     /// The hosts under each arm, before the first run.
     references: Vec<Environment>,
@@ -224,6 +229,7 @@ impl<'a> Experiment<'a> {
             plan,
             stop,
             started,
+            in_force: Vec::new(),
             references: Vec::new(),
             runs: Vec::with_capacity(plan.runs()),
             doubts: Vec::new(),
@@ -289,14 +295,13 @@ impl<'a> Experiment<'a> {
             self.references.push(rig.fingerprint()?);
             return Ok(true);
         }
-        let mut in_force_of: Vec<BTreeMap<String, String>> = Vec::new();
         for (index, arm) in arms.iter().enumerate() {
             if self.stopped() {
                 return Ok(false);
             }
             if self.plan.is_null(index) {
                 self.references.push(self.references[0].clone());
-                in_force_of.push(in_force_of[0].clone());
+                self.in_force.push(self.in_force[0].clone());
                 continue;
             }
             observer.event(&Event::Checking { arm: Some(&arm.name) });
@@ -313,14 +318,14 @@ impl<'a> Experiment<'a> {
                 observer.event(&Event::Said { arm: &arm.name, text: &text });
             }
             self.references.push(environment);
-            in_force_of.push(in_force);
+            self.in_force.push(in_force);
         }
         for (index, arm) in arms.iter().enumerate().filter(|(index, _)| !self.plan.is_null(*index)) {
             for (earlier, other) in arms[..index].iter().enumerate() {
                 let slot = |arm| Slot { block: 0, cell: 0, arm: Some(arm), profiled: false };
                 let same_load = self.plan.specify(slot(index))? == self.plan.specify(slot(earlier))?;
                 // A fingerprint does not have every file and every command.
-                let same_settings = in_force_of[earlier] == in_force_of[index];
+                let same_settings = self.in_force[earlier] == self.in_force[index];
                 if same_load
                     && same_settings
                     && moved(&self.references[earlier], &self.references[index]).is_empty()
@@ -567,7 +572,9 @@ fn without_numbers<'a>(plan: &Plan, runs: &'a [Run]) -> Option<&'a Run> {
 }
 
 /// The options in force: those of the first complete run, by arm where arms are compared.
-fn effective(plan: &Plan, runs: &[Run]) -> Json {
+///
+/// An arm's `settings` are what its settings come to on these hosts.
+fn effective(plan: &Plan, runs: &[Run], in_force: &[BTreeMap<String, String>]) -> Json {
     let first = |arm: Option<&str>| {
         runs.iter()
             .find(|run| run.status == Status::Complete && run.arm.as_deref() == arm)
@@ -576,7 +583,14 @@ fn effective(plan: &Plan, runs: &[Run]) -> Json {
     if plan.arms().is_empty() {
         return first(None).unwrap_or_default();
     }
-    let by_arm = plan.arms().iter().filter_map(|arm| Some((arm.name.clone(), first(Some(&arm.name))?)));
+    let by_arm = plan.arms().iter().enumerate().filter_map(|(index, arm)| {
+        let mut effective = first(Some(&arm.name))?;
+        let settings = in_force.get(index).filter(|settings| !settings.is_empty());
+        if let (Some(settings), Json::Object(effective)) = (settings, &mut effective) {
+            effective.insert("settings".to_owned(), serde_json::json!(settings));
+        }
+        Some((arm.name.clone(), effective))
+    });
     Json::Object(by_arm.collect::<Map<_, _>>())
 }
 

@@ -52,6 +52,12 @@ fn the_lab_tells_segmentation_offload_off_from_on_and_leaves_the_device_as_it_wa
     assert!(throughput.change_pct.unwrap() < -10.0, "{throughput:?}");
     // On a machine busy with other things the spread may shut the gate, but never turn the verdict round.
     assert!(matches!(throughput.verdict, Some(Verdict::Worse | Verdict::Undecided)), "{throughput:?}");
+    // Every feature that moved, by name, in the arm that moved it.
+    let settings = |arm: &str| measured.options.effective[arm]["settings"].clone();
+    for feature in ["tx-tcp-segmentation", "tx-tcp6-segmentation", "tx-tcp-ecn-segmentation"] {
+        assert_eq!(settings("off")[format!("client nic.{feature}")], "on -> off", "{}", settings("off"));
+    }
+    assert!(settings("on").is_null(), "it was on: {}", settings("on"));
     let facts = measured.environment.client.as_ref().unwrap();
     assert_eq!(facts["nic.driver"].value.as_deref(), Some("veth"));
 

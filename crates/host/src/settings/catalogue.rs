@@ -121,7 +121,7 @@ fn features(now: &Now) -> Vec<Entry> {
             (false, true) => "off (on is wanted)",
             (false, false) => "off",
         };
-        let fixed = (!now.features.is_changeable(name)).then(|| "fixed by the driver".to_owned());
+        let fixed = (!now.features.is_changeable(name)).then(|| "fixed".to_owned());
         Entry {
             name: format!("nic.{name}"),
             scope: Scope::Device,
@@ -192,7 +192,13 @@ fn rest_of_device(device: &Link, now: &Now, access: &mut Access, entries: &mut V
     }
     let mut read = |path: &str| {
         let file = access.device_file(device, path).map_err(|error| error.to_string())?;
-        files::read(&file).map(|text| files::meaning(path, &text)).map_err(|error| error.to_string())
+        files::read(&file).map(|text| files::meaning(path, &text)).map_err(|error| match error.errno() {
+            // The file is there, and answers so where there is one queue (`xps_queue_show` in net/core/net-sysfs.c).
+            Some(libc::ENOENT) if path.ends_with("xps_cpus") => {
+                "with one queue there is nothing to choose".to_owned()
+            }
+            _ => error.to_string(),
+        })
     };
     for (name, path, values) in [
         ("nic.napi.threaded", "threaded", "on, off"),

@@ -229,9 +229,18 @@ pub struct Change {
     pub after: String,
 }
 
+impl Change {
+    /// The states before and after, as a person reads them.
+    #[must_use]
+    pub fn shown(&self) -> (&str, &str) {
+        (shown(&self.before), shown(&self.after))
+    }
+}
+
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} -> {}", self.item, shown(&self.before), shown(&self.after))
+        let (before, after) = self.shown();
+        write!(f, "{} {before} -> {after}", self.item)
     }
 }
 

@@ -55,8 +55,8 @@ pub struct Applied {
     pub changed: Vec<Change>,
     /// What else of the device differs from the state before haul's first change.
     pub side_effects: Vec<Change>,
-    /// What is not as haul found it, and its state.
-    pub in_force: BTreeMap<Item, String>,
+    /// What is not as haul found it, what came along included.
+    pub in_force: Vec<Change>,
     /// Whether the link went down for the change. It is up again.
     pub link_bounced: bool,
     /// What the user's commands wrote.
@@ -226,9 +226,13 @@ impl Tuner {
                 }
                 let changed = self.holds().iter().filter_map(|(item, before)| {
                     let now = &left.get(item)?.active;
-                    (*now != before.active).then(|| (item.clone(), now.clone()))
+                    let change =
+                        || Change { item: item.clone(), before: before.active.clone(), after: now.clone() };
+                    (*now != before.active).then(change)
                 });
-                applied.in_force = changed.collect();
+                applied.in_force = changed.chain(applied.side_effects.iter().cloned()).collect();
+                applied.in_force.sort();
+                applied.in_force.dedup();
                 self.state = Some(State { baseline, left, listed: wish.listed.into_keys().collect() });
                 self.watch_from_now(&link)?;
                 Ok(applied)

@@ -15,7 +15,7 @@ use serde_json::Value as Json;
 
 use super::number::{Number, Scale};
 use super::rows::{is_exchange, legs, set_by_an_arm, value};
-use super::wrap::{bound, label, paragraph};
+use super::wrap::{bound, clean, label, paragraph};
 use super::{LONGEST_NAME, Layout, enumerate, kind_name};
 use crate::record::{Document, Facts, Kind, Run, Status};
 
@@ -34,6 +34,29 @@ const OFFLOADS: [(&str, &str); 6] = [
     ("sg", "tx-scatter-gather"),
     ("tx-nocache-copy", "tx-nocache-copy"),
 ];
+
+/// What the arms' settings came to on the hosts: a group of features is as many as the device makes of it.
+fn arms(out: &mut String, document: &Document, layout: Layout) {
+    let Some(effective) = document.options.effective.as_object().filter(|_| document.kind == Kind::Ab) else {
+        return;
+    };
+    let of = |effective: &Json| -> Vec<String> {
+        let settings = effective.get("settings").and_then(Json::as_object);
+        let each = settings.into_iter().flatten();
+        each.filter_map(|(item, change)| Some(bound(&format!("{item} {}", change.as_str()?)))).collect()
+    };
+    let arms: Vec<(&String, Vec<String>)> =
+        effective.iter().map(|(arm, effective)| (arm, of(effective))).collect();
+    if arms.iter().all(|(_, changes)| changes.is_empty()) {
+        return;
+    }
+    layout.heading(out, "what the arms change on the hosts");
+    for (arm, changes) in arms {
+        let text = if changes.is_empty() { "nothing".to_owned() } else { changes.join(", ") };
+        let lead = format!("  {:<END$}", format!("{} ", label(arm, LONGEST_NAME)));
+        paragraph(out, &lead, &clean(&text), 4, layout.columns());
+    }
+}
 
 /// How an option's value is worded.
 #[derive(Debug, Clone, Copy)]
@@ -85,6 +108,7 @@ const OPTIONS: [(&str, &str, Word); 22] = [
 ];
 
 pub(super) fn show(out: &mut String, document: &Document, layout: Layout) {
+    arms(out, document, layout);
     let complete: Vec<&Run> = document.runs.iter().filter(|run| run.status == Status::Complete).collect();
     let runs = if complete.is_empty() { document.runs.iter().collect() } else { complete };
     let client = groups(document, &runs, "client", document.environment.client.as_ref());
