@@ -440,7 +440,7 @@ pub(crate) struct Env {
 pub(crate) enum Settings {
     /// What can be set on this host: names, states, whose they are, and which can be changed
     List {
-        /// The device, or an address or host that is reached through it; default: where the default route leads
+        /// The device, or an address or host that is reached through it, loopback or lab; default: where the default route leads
         target: Option<String>,
         /// Only those that can be changed
         #[arg(long)]

@@ -10,7 +10,9 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use haul_host::journal::{self, Outcome};
 use haul_host::link::{self, Link};
+use haul_host::privilege;
 use haul_host::settings::{Consent, Entry, Roots, Setting, Tuner, catalogue, lookup};
+use haul_host::veth_lab::{VethLab, VethOptions};
 use haul_results::text::columns;
 use serde_json::json;
 
@@ -24,14 +26,15 @@ use crate::state::State;
 pub(crate) fn command(action: &Settings) -> Result<ExitCode> {
     match action {
         Settings::List { target, changeable, output } => {
-            let device = device(target.as_deref())?;
-            let mut entries = catalogue(&device, &Roots::default())?;
+            let (device, mut entries) =
+                look(target.as_deref(), |device| catalogue(device, &Roots::default()))?;
             entries.retain(|entry| !changeable || entry.fixed.is_none());
             show(&device, &entries, false, output)
         }
         Settings::Show { name, via, output } => {
-            let device = device(via.as_deref())?;
-            show(&device, &lookup(name, &device, &Roots::default())?, true, output)
+            let find = |device: &Link| lookup(name, device, &Roots::default());
+            let (device, entries) = look(via.as_deref(), find)?;
+            show(&device, &entries, true, output)
         }
         Settings::Set { settings, via, allow_side_effects, allow_global, output } => {
             let consent = Consent { side_effects: *allow_side_effects, global: *allow_global };
@@ -42,9 +45,28 @@ pub(crate) fn command(action: &Settings) -> Result<ExitCode> {
     }
 }
 
+/// Looks at the device that is meant, in a lab made for it where that is meant.
+fn look(
+    text: Option<&str>,
+    find: impl FnOnce(&Link) -> haul_host::Result<Vec<Entry>> + Send,
+) -> Result<(Link, Vec<Entry>)> {
+    if text == Some("lab") {
+        if !privilege::effective_root() {
+            privilege::enter_user_namespace().context("the lab needs two network namespaces")?;
+        }
+        let lab = VethLab::build(VethOptions::default())?;
+        let entries = lab.client.run(|| find(&lab.client_dev))??;
+        return Ok((lab.client_dev, entries));
+    }
+    let device = device(text)?;
+    let entries = find(&device)?;
+    Ok((device, entries))
+}
+
 /// The device that is meant: by name, or by what is reached through it.
 fn device(text: Option<&str>) -> Result<Link> {
     let Some(text) = text else { return Ok(haul_lab::live::own_device()?) };
+    let text = if text == "loopback" { "lo" } else { text };
     let by_name = match link::link_by_name(text) {
         Ok(device) => return Ok(device),
         Err(error) => error,

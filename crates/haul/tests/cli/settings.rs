@@ -438,6 +438,9 @@ fn the_list_of_settings_tells_fixed_from_changeable_and_names_the_devices_there_
     assert!(line("sysctl.net.ipv4.tcp_rmem").contains(" namespace "), "{}", line("sysctl.net.ipv4.tcp_rmem"));
     let changeable = site.run(&["settings", "list", "198.18.0.2", "--changeable"]);
     assert!(changeable.out.starts_with(VethLab::CLIENT_DEVICE) && !changeable.out.contains("fixed"));
+    let lab = site.run(&["settings", "list", "lab", "--format", "json"]);
+    let lab: serde_json::Value = serde_json::from_str(&lab.out).unwrap();
+    assert_eq!(lab["device"], VethLab::CLIENT_DEVICE);
     let missing = site.run(&["settings", "list", "no-such"]);
     assert_eq!(missing.code, Some(1));
     assert!(

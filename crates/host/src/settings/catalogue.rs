@@ -184,7 +184,7 @@ fn rest_of_device(device: &Link, now: &Now, access: &mut Access, entries: &mut V
             }
             Kind::TxQueueLen => add("nic.txqueuelen", &state.active, "packets".to_owned(), None, None),
             Kind::Qdisc => {
-                let values = "a kind, and its options: fq_codel limit 1000".to_owned();
+                let values = "a kind [options]".to_owned();
                 add("qdisc", shown(&state.active), values, Some("drops what is queued"), None);
             }
             _ => {}
@@ -248,11 +248,7 @@ fn sysctl(path: &str, access: &Access) -> Option<Entry> {
         Ok(_) => None,
     };
     let value = value.map(|text| files::meaning("/proc/sys/", &text)).unwrap_or_default();
-    let values = if path.ends_with("tcp_congestion_control") {
-        "of net.ipv4.tcp_available_congestion_control"
-    } else {
-        "as the kernel takes it"
-    };
+    let values = if path.ends_with("tcp_congestion_control") { "a congestion control" } else { "a text" };
     Some(Entry {
         name: format!("sysctl.{}", sysctl_name(path)),
         scope,
@@ -275,8 +271,7 @@ fn file(name: &str, path: &str, access: &Access) -> Option<Entry> {
         Ok(text) => (text, Some("can only be read while the kernel runs".to_owned())),
         Err(error) => (String::new(), Some(error.to_string())),
     };
-    let values = files::choices(&value)
-        .map_or_else(|| "as the kernel takes it".to_owned(), |choices| choices.join(", "));
+    let values = files::choices(&value).map_or_else(|| "a text".to_owned(), |choices| choices.join(", "));
     let value = files::meaning(path, &value);
     Some(Entry { name: name.to_owned(), scope: item.scope(), value, values, fixed, drags: None })
 }

@@ -6,8 +6,8 @@ use super::{Layout, Tone};
 /// Blanks between two columns.
 const GAP: &str = "  ";
 
-/// The widest a column but the last gets; what is longer pushes its row's others to the right.
-const WIDEST: usize = 48;
+/// A column but the last keeps so much; what is longer pushes the others of its row to the right.
+const LEAST: usize = 8;
 
 /// The narrowest strip prose is wrapped to.
 const NARROWEST: usize = 24;
@@ -22,11 +22,22 @@ pub fn columns<const N: usize>(
     const { assert!(N > 0, "a list has a column") };
     let layout = layout.into();
     let rows: Vec<[String; N]> = rows.iter().map(|row| row.each_ref().map(|entry| clean(entry))).collect();
-    let mut widths = [0; N];
-    for (column, width) in widths.iter_mut().enumerate() {
-        let entries = rows.iter().map(|row| row[column].chars().count());
-        let wide = entries.chain([headings[column].chars().count()]).filter(|wide| *wide <= WIDEST);
-        *width = wide.max().unwrap_or(WIDEST);
+    let lengths = |column: usize| {
+        let entries = rows.iter().map(move |row| row[column].chars().count());
+        entries.chain([headings[column].chars().count()])
+    };
+    let mut widths: [usize; N] = std::array::from_fn(|column| lengths(column).max().unwrap_or(0));
+    widths[N - 1] = 0;
+    // A few long entries must not push every row out of the page: what most gains for the fewest rows pushed is cut.
+    while widths.iter().sum::<usize>() + (N - 1) * GAP.len() + NARROWEST > layout.columns() {
+        let cut = |column: usize| {
+            let next = lengths(column).filter(|length| *length < widths[column]).max()?.max(LEAST);
+            let gain = widths[column].checked_sub(next).filter(|gain| *gain > 0)?;
+            let pushed = lengths(column).filter(|length| *length > next).count();
+            Some((gain * 1000 / pushed, column, next))
+        };
+        let Some((_, column, next)) = (0..N - 1).filter_map(cut).max() else { break };
+        widths[column] = next;
     }
     let line = |entries: &[String; N]| {
         let mut lead = String::new();
@@ -59,15 +70,16 @@ mod tests {
         ];
         let rows = rows.map(|row| row.map(str::to_owned));
         let text = columns(["setting", "state", "can be"], &rows, Width(60));
-        assert_eq!(
-            text,
-            "\
-setting                   state           can be
-nic.tso                   on              on, off
+        let expected = "\
+setting   state           can be
+nic.tso   on              on, off
 sysctl.net.ipv4.tcp_rmem  4096 \\u{1b}[1m  of this network
                                           namespace, and of no
                                           other one
-"
-        );
+";
+        assert_eq!(text, expected);
+        // With room for all of it they stand below each other.
+        let text = columns(["setting", "state", "can be"], &rows, Width(120));
+        assert!(text.contains("nic.tso                   on              on, off\n"), "{text}");
     }
 }
