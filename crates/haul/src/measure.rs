@@ -48,7 +48,7 @@ const DEMONSTRATION: Demonstration<'static> = Demonstration {
         (
             "haul ab stream lab --cc reno --pin 0,1 --time 1s --warmup 200ms --arm off:nic.tso=off --arm on:nic.tso=on \
              --allow-side-effects",
-            "the question of your choice: any NIC feature, or workload options as in opt.message=1K",
+            "the question of your choice: what 'haul settings list' shows, or workload options as in opt.message=1K",
         ),
         ("haul stream lab --cc reno --message 1K..256K*2", "one stream over the sizes of its messages"),
         ("haul serve, and on another host: HAUL_KEY=KEY haul stream THIS-HOST", "a real network"),

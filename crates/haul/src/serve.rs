@@ -74,13 +74,15 @@ pub(crate) fn serve(args: &cli::Serve) -> Result<ExitCode> {
     };
     let end = server.run(options, &stop, Arc::new(observe));
     // What has ended is written before anything is said of why the server did.
-    if let Some(runs) = runs {
-        runs.finish();
-    }
+    let written = runs.map_or(Ok(()), Runs::finish);
     end?;
     drop(showing);
     if let Some(signal) = stop.requested() {
         say(&format!("haul: stopped by {signal}"));
+    }
+    if let Err(problem) = written {
+        say(&format!("haul: {problem}"));
+        return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -11,14 +11,17 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
+use haul_host::clock;
 use haul_lab::{record, served};
 use haul_wire::error::printable;
 use haul_workload::server::{ServeEvent, ServedRun};
 use serde_json::{Value as Json, json};
+
+use crate::screen::say;
 
 use crate::cli::ServeFormat;
 
@@ -36,7 +39,7 @@ struct Ended {
 pub(crate) struct Runs {
     queue: SyncSender<Option<Ended>>,
     dropped: Arc<AtomicU64>,
-    thread: JoinHandle<()>,
+    thread: JoinHandle<Option<io::Error>>,
 }
 
 /// Takes what ended; for the threads of sessions.
@@ -79,11 +82,31 @@ impl Runs {
         Inlet { queue: self.queue.clone(), dropped: Arc::clone(&self.dropped) }
     }
 
-    /// Waits until all of it is written. A session that ends later writes nothing more.
-    pub(crate) fn finish(self) {
-        // The thread ends at this, or is gone; it has nothing to return, and no panic of its own.
-        let _ = self.queue.send(None);
-        let _ = self.thread.join();
+    /// Waits, not for ever, until all of it is written; says what became of it. A session that ends later writes nothing more.
+    pub(crate) fn finish(self) -> Result<(), String> {
+        /// A reader that takes longer than this for what a pipe holds has stopped.
+        const PATIENCE: Duration = Duration::from_secs(2);
+        const LOOK: Duration = Duration::from_millis(10);
+        let until = clock::now().after(PATIENCE);
+        let stalled = || Err("nobody reads standard output: the runs on it are not whole".to_owned());
+        while let Err(TrySendError::Full(_)) = self.queue.try_send(None) {
+            if clock::now() >= until {
+                return stalled();
+            }
+            clock::sleep_until(clock::now().after(LOOK));
+        }
+        while !self.thread.is_finished() {
+            if clock::now() >= until {
+                return stalled();
+            }
+            clock::sleep_until(clock::now().after(LOOK));
+        }
+        match self.thread.join() {
+            Ok(Some(error)) if error.kind() != io::ErrorKind::BrokenPipe => {
+                Err(format!("cannot write the runs to standard output: {error}"))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -102,8 +125,22 @@ fn object(ended: &Ended, index: usize, dropped: u64) -> Json {
     object
 }
 
-fn write(runs: &Receiver<Option<Ended>>, dropped: &AtomicU64, whole: bool, out: &mut impl io::Write) {
-    let mut put = |text: String| out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_ok();
+/// Writes until the queue ends, and returns the first failure: later runs are taken and not written.
+fn write(
+    runs: &Receiver<Option<Ended>>,
+    dropped: &AtomicU64,
+    whole: bool,
+    out: &mut impl io::Write,
+) -> Option<io::Error> {
+    let mut failed = None;
+    let mut put = |text: String| {
+        let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        if let Err(error) = written {
+            say(&format!("haul: cannot write the runs to standard output: {error}"));
+            failed = Some(error);
+        }
+        failed.is_none()
+    };
     let stamp = json!(record::stamp());
     // Who closed the pipe has seen enough; the queue is emptied all the same.
     let mut open = !whole || put(format!("{{\"haul\":{stamp},\"kind\":\"serve\",\"runs\":["));
@@ -120,6 +157,7 @@ fn write(runs: &Receiver<Option<Ended>>, dropped: &AtomicU64, whole: bool, out: 
     if whole && open {
         put("\n]}\n".to_owned());
     }
+    failed
 }
 
 #[cfg(test)]

@@ -129,7 +129,14 @@ fn whose(entry: &Entry, device: &Link) -> String {
 }
 
 fn set(texts: &[String], device: &Link, consent: Consent, output: &Output) -> Result<ExitCode> {
-    let settings = texts.iter().map(|text| text.parse::<Setting>()).collect::<Result<Vec<_>, _>>()?;
+    let settings = match texts.iter().map(|text| text.parse::<Setting>()).collect::<Result<Vec<_>, _>>() {
+        Ok(settings) => settings,
+        // What no device could take is a slip in the command line.
+        Err(error) => {
+            say(&format!("haul: {error}"));
+            return Ok(ExitCode::from(2));
+        }
+    };
     if let Some(elsewhere) = settings.iter().find(|setting| setting.end != haul_host::settings::End::Client) {
         anyhow::bail!("{elsewhere}: 'haul settings set' changes the host it runs on; leave the end out");
     }
@@ -184,7 +191,9 @@ fn restore(output: &Output) -> Result<ExitCode> {
 
 fn diff(output: &Output) -> Result<ExitCode> {
     let open = journal::list(State::open()?.journal())?;
-    let held: Vec<_> = open.iter().map(|journal| (journal, journal.now())).collect();
+    // A haul that has changed nothing yet has a journal too.
+    let changed = open.iter().filter(|journal| !journal.items.is_empty() || journal.problem.is_some());
+    let held: Vec<_> = changed.map(|journal| (journal, journal.now())).collect();
     let all = held.iter().map(|(journal, now)| json!({"journal": journal, "now": now})).collect::<Vec<_>>();
     if let Some(done) = json_of(output, &json!({"changed": all})) {
         return done;

@@ -50,6 +50,9 @@ const FORMAT: u32 = 2;
 /// How long another haul may take for a change, a NIC that resets included, before we give up waiting for it.
 const DIRECTORY_WAIT: Duration = Duration::from_secs(15);
 
+/// The longest journal that is read, in bytes: of hours of arms that switch hundreds of items.
+const LONGEST: u64 = 64 << 20;
+
 /// What to do where a file cannot be locked.
 const NO_LOCKS: &str = "its file system may have no locks: set HAUL_STATE_DIR to a local directory";
 
@@ -115,6 +118,8 @@ pub(crate) struct Owner {
     pub(crate) device: Device,
     /// What the process was started as.
     command: String,
+    /// When, in nanoseconds of this boot's monotonic clock: of two journals about one thing the earlier knows what was there.
+    began: u64,
     /// Where proc and sysfs are, where a test has its own.
     #[serde(default, skip_serializing_if = "Roots::are_real")]
     roots: Roots,
@@ -125,7 +130,8 @@ impl Owner {
     pub(crate) fn this_process(netns: NetnsId, home: NetnsId, device: Device, roots: Roots) -> Result<Self> {
         let (pid, boot_id, pid_namespace) = (process::id(), boot_id()?, pid_namespace()?);
         let command = command_of(env::args());
-        Ok(Self { format: FORMAT, pid, boot_id, pid_namespace, netns, home, device, command, roots })
+        let began = clock::now().0;
+        Ok(Self { format: FORMAT, pid, boot_id, pid_namespace, netns, home, device, command, began, roots })
     }
 
     fn same_place(&self, other: &Self) -> bool {
@@ -157,6 +163,8 @@ enum Record {
     Release {
         items: BTreeSet<Item>,
     },
+    /// A recovery is about to run commands of the user's. Those found here did not come back from them.
+    Tried,
     /// The changes shall outlive the process that made them: the file stands for how to undo them.
     Kept,
     /// Why a restoration failed, for whoever reads the file.
@@ -173,6 +181,7 @@ struct Story {
     holds: BTreeMap<Item, Before>,
     claims: BTreeSet<Item>,
     kept: bool,
+    tried: u32,
     trouble: Option<String>,
     /// What is wrong with a line that is not the last; nothing after it was read.
     damage: Option<String>,
@@ -215,6 +224,7 @@ impl Story {
                     self.holds.retain(|item, _| !items.contains(item));
                 }
                 (Record::Kept, Some(_)) => self.kept = true,
+                (Record::Tried, Some(_)) => self.tried = self.tried.saturating_add(1),
                 (Record::Trouble { problem }, Some(_)) => self.trouble = Some(problem),
             }
         }
@@ -303,8 +313,22 @@ impl Entry {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened.named("open the journal", object)?,
         };
-        if !file.metadata().named("look at the journal", object)?.is_file() {
+        let found = file.metadata().named("look at the journal", object)?;
+        if !found.is_file() {
             return Ok(None);
+        }
+        // What a journal says is done, commands included: it must be this user's, and nobody else's to write.
+        if found.uid() != privilege::effective_user() || found.mode() & 0o022 != 0 {
+            let reason =
+                "it is another user's, or others may write it: look at it, then remove it".to_owned();
+            return Err(HostError::Unavailable { operation: "trust the journal", object: object(), reason });
+        }
+        if found.len() > LONGEST {
+            let reason = format!(
+                "it has {} bytes, and no haul writes so many: look at it, then remove it",
+                found.len()
+            );
+            return Err(HostError::Unavailable { operation: "read the journal", object: object(), reason });
         }
         let alive = match file.try_lock() {
             Ok(()) => false,
@@ -364,7 +388,11 @@ impl Desk {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
         made.named("make the journal's directory", object).map_err(|error| error.with_hint(hint))?;
         let path = directory.join("lock");
-        let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+        // Neither a link nor a pipe that somebody put there, on which an open would wait for ever.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
+        let opened = options.open(&path);
         let lock =
             opened.named("open", || path.display().to_string()).map_err(|error| error.with_hint(hint))?;
         lock_within(
@@ -410,15 +438,12 @@ impl Desk {
                 return Err(SettingError::Unrestored { device, pid: other.pid, journal: path }.into());
             }
             let items: Vec<Item> = story.holds.into_keys().chain(story.claims).collect();
-            if !items.is_empty() {
-                let place = if same_place { other.device.name } else { "the whole host".to_owned() };
-                if other.pid == owner.pid && other.pid_namespace == owner.pid_namespace {
-                    return Err(SettingError::HeldHere { place, items }.into());
-                }
-                return Err(
-                    SettingError::Held { place, items, pid: other.pid, command: other.command }.into()
-                );
+            // Who has a journal here is about to change something, if it has not yet.
+            let place = if same_place { other.device.name } else { "the whole host".to_owned() };
+            if other.pid == owner.pid && other.pid_namespace == owner.pid_namespace {
+                return Err(SettingError::HeldHere { place, items }.into());
             }
+            return Err(SettingError::Held { place, items, pid: other.pid, command: other.command }.into());
         }
         Ok(())
     }
@@ -534,6 +559,25 @@ impl Journal {
     }
 }
 
+/// Writes down, in the journal of a dead process, that commands are about to be run for it.
+fn note_tried(path: &Path) -> Result<()> {
+    let object = || path.display().to_string();
+    let mut line = serde_json::to_vec(&Record::Tried)
+        .map_err(|error| HostError::os("put into words for the journal", object(), error.into()))?;
+    line.push(b'\n');
+    let noted =
+        OpenOptions::new().append(true).custom_flags(libc::O_NOFOLLOW).open(path).and_then(|mut file| {
+            // Half a line of the dead one's would make this one unreadable.
+            let mut bytes = Vec::new();
+            File::open(path)?.read_to_end(&mut bytes)?;
+            let complete = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+            file.set_len(complete as u64)?;
+            file.write_all(&line)?;
+            file.sync_all()
+        });
+    noted.named("write the journal", object)
+}
+
 /// Waits for the lock of `file`; `operation` and `object` are for the error text.
 fn lock_within(
     file: &File,
@@ -585,7 +629,7 @@ fn pid_namespace() -> Result<u64> {
 mod tests {
     use super::*;
 
-    const OWNER: &str = r#"{"owner":{"format":2,"pid":7,"boot_id":"b","pid_namespace":3,"netns":{"inode":4,"cookie":5},"home":{"inode":1,"cookie":1},"device":{"index":2,"name":"eth0","mac":"02:00:00:00:00:01"},"command":"haul ab"}}"#;
+    const OWNER: &str = r#"{"owner":{"format":2,"pid":7,"boot_id":"b","pid_namespace":3,"netns":{"inode":4,"cookie":5},"home":{"inode":1,"cookie":1},"device":{"index":2,"name":"eth0","mac":"02:00:00:00:00:01"},"command":"haul ab","began":9}}"#;
     const HOLD: &str = r#"{"hold":{"items":{"nic.tx-nocache-copy":{"wanted":"off","active":"off"}},"claims":["nic.rx-gro"]}}"#;
 
     fn state(word: &str) -> Before {
@@ -601,6 +645,7 @@ mod tests {
             netns: NetnsId { inode: 4, cookie: Some(5) },
             home: NetnsId { inode: 1, cookie: Some(1) },
             command: "haul ab".to_owned(),
+            began: 9,
             roots: Roots::default(),
             device: Device { index: 2, name: "eth0".to_owned(), mac: "02:00:00:00:00:01".to_owned() },
         }

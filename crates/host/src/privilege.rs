@@ -99,6 +99,12 @@ fn refusal_among(read: impl Fn(&str) -> io::Result<String>) -> Option<&'static s
     })
 }
 
+/// The user whose rights this process has, in its user namespace.
+#[must_use]
+pub(crate) fn effective_user() -> u32 {
+    sys::effective_ids().0
+}
+
 /// Raises the number of files this process may have open to the most it may ask for itself; returns what it was and
 /// what it is now. The soft limit is 1024 nearly everywhere, for the sake of programs that use select(2); haul does
 /// not, and a thousand flows take more.

@@ -17,7 +17,7 @@ use netlink_packet_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
+use crate::error::{HostError, Result};
 use crate::netlink::Connection;
 
 const RTM_NEWQDISC: u16 = 36;
@@ -228,10 +228,14 @@ fn make(index: u32, kind: &str, message: Message) -> Result<()> {
         NLM_F_CREATE | NLM_F_REPLACE,
     );
     made.map(drop).map_err(|error| match error.errno() {
-        Some(libc::ENOENT) => error.with_hint(format!(
-            "this kernel has no '{kind}': it takes CONFIG_NET_SCH_{}",
-            kind.to_uppercase()
-        )),
+        Some(libc::ENOENT) => HostError::Unavailable {
+            operation: "set the queueing discipline",
+            object: format!("'{kind}'"),
+            reason: format!(
+                "this kernel has none of that kind: it takes CONFIG_NET_SCH_{}",
+                kind.to_uppercase()
+            ),
+        },
         _ => error,
     })
 }
@@ -414,8 +418,8 @@ fn number(text: &str, form: Form) -> std::result::Result<u32, String> {
     let value: f64 = value.parse().map_err(|_| format!("'{text}' is no number"))?;
     let factor = match (form, unit) {
         (Form::Count, "") | (Form::Bytes, "" | "b" | "B") | (Form::Micros, "us") => 1.0,
-        (Form::Bytes, "K" | "k" | "KiB") => 1024.0,
-        (Form::Bytes, "M" | "m" | "MiB") => 1_048_576.0,
+        (Form::Bytes, "K" | "k" | "KiB" | "kb") => 1024.0,
+        (Form::Bytes, "M" | "m" | "MiB" | "mb") => 1_048_576.0,
         (Form::Micros, "ms") => 1e3,
         (Form::Micros, "s") => 1e6,
         (Form::Rate, "") => 0.125,

@@ -178,7 +178,7 @@ fn what_is_impossible_here_is_refused_with_what_would_be_possible_before_anythin
             ("irq.affinity=0", "no interrupt line"),
             ("boot.mitigations=off", "boots each way"),
             ("module.no_such_module.x=1", "no such module"),
-            ("sysctl.net.ipv4.no_such_key=1", "no such sysctl"),
+            ("sysctl.net.ipv4.no_such_key=1", "has such a sysctl"),
             ("sys:/class/net/lo/mtu=1", "another device"),
             ("sys:/kernel/no/such=1", "No such file"),
         ] {
@@ -677,5 +677,149 @@ fn two_ends_of_one_host_run_commands_and_share_what_is_the_hosts() {
             there.restore().unwrap();
             assert!(!root.path().join("a").exists() && !root.path().join("b").exists());
         });
+    });
+}
+
+/// What was made to stay goes back the last change first, whatever the files are called.
+#[test]
+fn changes_made_to_stay_go_back_in_the_order_they_came() {
+    on_a_bench(|bench| {
+        let before = bench.all();
+        for (mtu, name) in [("nic.mtu=1400", "9-0.jsonl"), ("nic.mtu=1300", "10-0.jsonl")] {
+            let mut tuner = bench.tuner();
+            tuner.apply(&settings(&[mtu]), Consent::default()).unwrap();
+            fs::rename(tuner.keep().unwrap().unwrap(), bench.directory.path().join(name)).unwrap();
+        }
+        journal::recover(bench.directory.path(), Which::Kept).unwrap();
+        assert_eq!(bench.all(), before);
+    });
+}
+
+/// A device that was moved is found where it is, one that was renamed keeps its sysctls, and one that is another in every
+/// respect is left alone with its journal.
+#[test]
+fn a_device_is_put_back_where_it_went_and_under_the_name_it_has() {
+    let own = "sysctl.net/ipv4/conf/va/rp_filter=2";
+    for part in ["moved", "renamed", "both changed"] {
+        on_a_bench(|bench| {
+            let mut tuner = bench.tuner();
+            tuner.apply(&settings(&["nic.mtu=1400", "nic.txqueuelen=55", own]), Consent::default()).unwrap();
+            tuner.keep().unwrap();
+            let ip = |arguments: &str| {
+                let done = Command::new("ip").args(arguments.split(' ')).status().unwrap();
+                assert!(done.success(), "ip {arguments}");
+            };
+            let elsewhere = Netns::create().unwrap();
+            let mut sleeping: Option<std::process::Child> = None;
+            match part {
+                "moved" => {
+                    // Something must keep the other namespace to be seen: a process in it, or a name.
+                    let away = elsewhere.run(|| Command::new("sleep").arg("20").spawn().unwrap()).unwrap();
+                    ip(&format!("link set va netns {}", away.id()));
+                    sleeping = Some(away);
+                }
+                "renamed" => {
+                    ip("link set va down");
+                    ip("link set va name vx");
+                }
+                _ => {
+                    ip("link set va address 02:00:00:00:00:77");
+                    ip("link set va down");
+                    ip("link set va name vx");
+                }
+            }
+            let recovered = journal::recover(bench.directory.path(), Which::Kept).unwrap();
+            let place = if part == "moved" { elsewhere.clone() } else { Netns::current().unwrap() };
+            let state = place.run(|| {
+                let link = link::links()
+                    .unwrap()
+                    .into_iter()
+                    .find(|link| link.name == "va" || link.name == "vx")
+                    .unwrap();
+                let filter = format!("/proc/sys/net/ipv4/conf/{}/rp_filter", link.name);
+                (link.mtu, fs::read_to_string(filter).unwrap().trim() == "2")
+            });
+            let (mtu, filtered) = state.unwrap();
+            if let Some(mut away) = sleeping.take() {
+                away.kill().unwrap();
+                away.wait().unwrap();
+            }
+            if part == "both changed" {
+                assert!(matches!(recovered[0].outcome, Outcome::Kept { .. }), "{recovered:?}");
+                assert_eq!((mtu, bench.journals()), (1400, 1), "{recovered:?}");
+            } else {
+                assert!(matches!(recovered[0].outcome, Outcome::Restored { .. }), "{part}: {recovered:?}");
+                assert_eq!((mtu, bench.journals()), (1500, 0), "{part}: {recovered:?}");
+                // What goes by a device's name in a namespace begins anew with the device in another one.
+                assert!(!filtered, "{part}: {recovered:?}");
+            }
+        });
+    }
+}
+
+/// Somebody changed what the arm had set; the arm that sets nothing brings it back all the same, and is no side effect.
+#[test]
+fn what_goes_back_goes_back_whatever_others_made_of_it() {
+    on_a_bench(|bench| {
+        let before = bench.all();
+        let mut tuner = bench.tuner();
+        tuner.apply(&settings(&["nic.txqueuelen=77", "nic.tx-nocache-copy=on"]), Consent::default()).unwrap();
+        link::set_mtu(bench.device.index, ByteCount(1500)).unwrap();
+        let ip = Command::new("ip").args(["link", "set", "va", "txqueuelen", "55"]).status().unwrap();
+        assert!(ip.success());
+        let (error, problem) = refusal(tuner.verify());
+        assert!(matches!(error, SettingError::Foreign { .. }), "{problem}");
+        tuner.apply(&[], Consent::default()).unwrap();
+        assert_eq!(bench.all(), before);
+        tuner.apply(&settings(&["nic.txqueuelen=77"]), Consent::default()).unwrap();
+        tuner.restore().unwrap();
+        assert_eq!(bench.all(), before);
+    });
+}
+
+/// What a journal says is done, commands included: by nobody who did not write it, and not again where it ended who did it.
+#[test]
+fn a_journal_is_not_believed_whoever_wrote_it_and_a_command_that_kills_is_not_tried_for_ever() {
+    use std::os::unix::fs::PermissionsExt as _;
+    on_a_bench(|bench| {
+        let file = bench.directory.path().join("ran");
+        let hook = format!("exec:'true','touch {}'", file.display());
+        let left = |hook: &str| {
+            let mut tuner = bench.tuner();
+            tuner.apply(&settings(&[hook]), ANYTHING).unwrap();
+            tuner.keep().unwrap().unwrap()
+        };
+        let journal = left(&hook);
+        let was = fs::metadata(&journal).unwrap().permissions();
+        for mode in [0o666, 0o620] {
+            fs::set_permissions(&journal, fs::Permissions::from_mode(mode)).unwrap();
+            let recovered = journal::recover(bench.directory.path(), Which::Kept).unwrap();
+            assert!(
+                matches!(&recovered[0].outcome, Outcome::Kept { problem, .. } if problem.contains("others may write it")),
+                "{recovered:?}"
+            );
+        }
+        fs::set_permissions(&journal, was).unwrap();
+        std::os::unix::fs::chown(&journal, Some(65534), None).unwrap();
+        let recovered = journal::recover(bench.directory.path(), Which::Kept).unwrap();
+        assert!(matches!(recovered[0].outcome, Outcome::Kept { .. }), "{recovered:?}");
+        assert!(!file.exists(), "somebody else's command was run");
+        std::os::unix::fs::chown(&journal, Some(0), None).unwrap();
+        journal::recover(bench.directory.path(), Which::Kept).unwrap();
+        assert!(file.exists());
+        // One that was tried, by a haul that is gone, and that is not of a change made to stay.
+        fs::remove_file(&file).unwrap();
+        let journal = left(&hook);
+        let text =
+            fs::read_to_string(&journal).unwrap().replace("\"kept\"", "\"tried\"\n\"tried\"\n\"tried\"");
+        fs::write(&journal, text).unwrap();
+        let recovered = journal::recover(bench.directory.path(), Which::Dead).unwrap();
+        assert!(
+            matches!(&recovered[0].outcome, Outcome::Kept { problem, .. } if problem.contains("did not come back")),
+            "{recovered:?}"
+        );
+        assert!(!file.exists());
+        journal::recover(bench.directory.path(), Which::Kept).unwrap();
+        assert!(file.exists() && bench.journals() == 0, "asked for, it is tried again");
     });
 }

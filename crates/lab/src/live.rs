@@ -33,6 +33,7 @@ use crate::topology::{Target, Topology};
 const SETTLE: Duration = Duration::from_secs(1);
 
 /// Two real ends.
+#[expect(clippy::struct_excessive_bools, reason = "four facts that have nothing to do with each other")]
 pub struct LiveRig {
     // In this order they are dropped: the device is put back and the session closed while the place still exists.
     tuner: Option<Tuner>,
@@ -44,6 +45,8 @@ pub struct LiveRig {
     device: Option<Link>,
     /// Whether the route to the server never leaves this kernel by a device.
     local_route: bool,
+    /// Whether some arm sets something here: an arm that does not is measured with nobody else's settings all the same.
+    reserved: bool,
     /// How long it waits in line: for a busy server, and for another haul that holds settings of this host.
     patience: Duration,
     /// What the user ends waits with.
@@ -80,6 +83,7 @@ impl LiveRig {
             server_set: false,
             device: None,
             local_route: false,
+            reserved: false,
             patience: longest,
             stop: stop.clone(),
             topology,
@@ -210,7 +214,7 @@ impl LiveRig {
         settings: &[Setting],
         consent: Consent,
     ) -> Result<Option<settings::Applied>, LabError> {
-        if settings.is_empty() && self.tuner.is_none() {
+        if settings.is_empty() && self.tuner.is_none() && !self.reserved {
             return Ok(None);
         }
         self.session()?;
@@ -291,9 +295,10 @@ impl Rig for LiveRig {
             let Some(applied) = applied else { continue };
             told.side_effects
                 .extend(applied.side_effects.into_iter().map(|change| format!("{end} {change}")));
-            told.said.extend(
-                applied.said.into_iter().map(|said| format!("{end} '{}': {}", said.command, said.output)),
-            );
+            told.said.extend(applied.said.into_iter().map(|said| {
+                let output = if said.output.is_empty() { "done" } else { &said.output };
+                format!("{end} '{}': {output}", said.command)
+            }));
             let change = |change: settings::Change| {
                 let (before, after) = change.shown();
                 (format!("{end} {}", change.item), format!("{before} -> {after}"))
@@ -305,6 +310,10 @@ impl Rig for LiveRig {
             clock::sleep_until(clock::now().after(SETTLE));
         }
         Ok(told)
+    }
+
+    fn reserve(&mut self, settings: &[Setting]) {
+        self.reserved = settings.iter().any(|setting| setting.end.includes(End::Client));
     }
 
     fn verify(&mut self) -> Result<(), LabError> {

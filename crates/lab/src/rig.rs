@@ -72,6 +72,9 @@ pub trait Rig {
     /// list goes back to what it was.
     fn apply(&mut self, settings: &[Setting], consent: Consent) -> Result<Applied, LabError>;
 
+    /// Takes the place in which these settings will be made, before any of them is: who has it must let go first.
+    fn reserve(&mut self, _settings: &[Setting]) {}
+
     /// Reads back what [`Rig::apply`] set, and fails where it is no longer so.
     fn verify(&mut self) -> Result<(), LabError>;
 

@@ -295,6 +295,8 @@ impl<'a> Experiment<'a> {
             self.references.push(rig.fingerprint()?);
             return Ok(true);
         }
+        let all: Vec<_> = arms.iter().flat_map(|arm| arm.settings.clone()).collect();
+        rig.reserve(&all);
         for (index, arm) in arms.iter().enumerate() {
             if self.stopped() {
                 return Ok(false);

@@ -81,6 +81,9 @@ pub enum WorkloadError {
         /// The bound.
         after: Duration,
     },
+    /// The server does not do that for clients.
+    #[error("{0}")]
+    NotAllowed(String),
     /// The run ended in order, but gives no number.
     #[error("the measurement is invalid: {0}")]
     Invalid(String),
@@ -138,6 +141,7 @@ impl WorkloadError {
             | Self::Peer { .. }
             | Self::Slow { .. }
             | Self::Invalid(_)
+            | Self::NotAllowed(_)
             | Self::Interrupted(_) => 1,
         }
     }

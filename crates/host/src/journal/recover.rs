@@ -5,6 +5,7 @@
 //! confirmed by its cookie, since inode numbers are given out again. In it, the device is that with the same index and
 //! hardware address. What is not certain is left alone and said.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -13,7 +14,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::{
-    Alive, BTreeMap, Before, Desk, Device, Entry, Owner, Story, boot_id, journals_in, pid_namespace, remove,
+    Alive, BTreeMap, Before, Desk, Device, Entry, Owner, Story, boot_id, journals_in, note_tried,
+    pid_namespace, remove,
 };
 use crate::error::{HostError, Result};
 use crate::link::{self, Link};
@@ -101,8 +103,12 @@ pub fn recover_step_by_step(directory: &Path, which: Which, on_step: OnStep<'_>)
     }
     let desk = Desk::take(directory)?;
     let mut recoveries = Vec::new();
-    // The last change first: of two to one thing, the earlier one knows what was there before both.
-    for journal in journals_in(directory)?.into_iter().rev() {
+    // The last change first: of two to one thing, the earlier one knows what was there before both. No lock is kept over this
+    // look, because a journal whose lock is held is one of a haul that runs.
+    let began = |path: &PathBuf| Some(Entry::read(path).ok()??.story.owner?.began);
+    let mut journals = journals_in(directory)?;
+    journals.sort_by_cached_key(|path| Reverse(began(path)));
+    for journal in journals {
         let (what, outcome) = match Entry::read(&journal) {
             Ok(None | Some(Entry { lock: None, .. })) => continue,
             Ok(Some(Entry { story, lock: Some(_lock) })) => {
@@ -111,12 +117,15 @@ pub fn recover_step_by_step(directory: &Path, which: Which, on_step: OnStep<'_>)
                 }
                 match held_by_another(&desk, &story, &journal) {
                     Some(held) => held,
-                    None => conclude(&journal, &story, on_step),
+                    None => conclude(&journal, &story, which, on_step),
                 }
             }
             Err(error) => {
                 let problem = error.to_string();
-                ("a journal of another user".to_owned(), Outcome::Kept { items: Vec::new(), problem })
+                (
+                    "a journal that is not to be trusted".to_owned(),
+                    Outcome::Kept { items: Vec::new(), problem },
+                )
             }
         };
         recoveries.push(Recovery { journal, what, outcome });
@@ -138,7 +147,7 @@ fn held_by_another(desk: &Desk, story: &Story, journal: &Path) -> Option<(String
 }
 
 /// Acts on one journal whose owner is dead, and removes it where all is well.
-fn conclude(journal: &Path, story: &Story, on_step: OnStep<'_>) -> (String, Outcome) {
+fn conclude(journal: &Path, story: &Story, which: Which, on_step: OnStep<'_>) -> (String, Outcome) {
     let what = match &story.owner {
         Some(owner) if story.kept => format!("settings made to stay on {}", owner.device.name),
         Some(owner) => format!("process {} on {}", owner.pid, owner.device.name),
@@ -152,6 +161,9 @@ fn conclude(journal: &Path, story: &Story, on_step: OnStep<'_>) -> (String, Outc
             let problem = format!("{damage}; look at the file, set the device by hand, then remove the file");
             Outcome::Kept { items: story.holds.keys().cloned().collect(), problem }
         }
+        (Some(owner), None) if story.holds.keys().any(Item::is_command) => {
+            commanded(journal, owner, story, which, on_step)
+        }
         (Some(owner), None) => settle(owner, &story.holds, None, on_step),
         (None, None) => Outcome::Unneeded { reason: "it ended before it could change anything".to_owned() },
     };
@@ -164,6 +176,28 @@ fn conclude(journal: &Path, story: &Story, on_step: OnStep<'_>) -> (String, Outc
             }
             Err(error) => (what, Outcome::Kept { items: Vec::new(), problem: error.to_string() }),
         },
+    }
+}
+
+/// How often commands are tried unasked: a kill from outside may come at any moment, and one try is none then.
+const TRIES: u32 = 3;
+
+/// As [`settle`], where a command of the user's is run. One that ended the process that ran it is not run again unasked.
+fn commanded(journal: &Path, owner: &Owner, story: &Story, which: Which, on_step: OnStep<'_>) -> Outcome {
+    let items = || story.holds.keys().cloned().collect();
+    if story.tried >= TRIES && which == Which::Dead {
+        let commands = story.holds.keys().filter(|item| item.is_command()).cloned().collect::<Vec<_>>();
+        let problem = format!(
+            "{} hauls that tried did not come back from its commands ({}): run `haul settings restore` to try again, \
+             or put it back by hand and remove the file",
+            story.tried,
+            joined(&commands)
+        );
+        return Outcome::Kept { items: items(), problem };
+    }
+    match note_tried(journal) {
+        Ok(()) => settle(owner, &story.holds, None, on_step),
+        Err(error) => Outcome::Kept { items: items(), problem: error.to_string() },
     }
 }
 
@@ -196,8 +230,10 @@ fn try_settle(
         access
     } else {
         let netns = match &found {
-            Search::Found(netns, _) | Search::Bare(netns, _) => netns.clone(),
-            Search::Nowhere(_) | Search::Unsure(_) => Netns::current()?,
+            Search::Found(netns, _) | Search::Bare(netns, _) | Search::Unsure(Some(netns), _) => {
+                netns.clone()
+            }
+            Search::Nowhere(_) | Search::Unsure(None, _) => Netns::current()?,
         };
         let access = own.insert(Access::open(netns, owner.roots.clone())?);
         access.take_over(holds.keys().cloned());
@@ -210,11 +246,15 @@ fn try_settle(
             hint: None,
         })?;
     }
+    if let Search::Found(_, link) = &found {
+        access.is_called_now(&owner.device.name, &link.name);
+    }
     let (link, widest_lost, reason) = match &found {
         Search::Found(_, link) => (Some(link), None, String::new()),
         Search::Bare(_, reason) => (None, Some(Scope::Device), reason.clone()),
         Search::Nowhere(reason) => (None, Some(Scope::Namespace), reason.clone()),
-        Search::Unsure(problem) => (None, Some(Scope::Namespace), problem.clone()),
+        Search::Unsure(Some(_), problem) => (None, Some(Scope::Device), problem.clone()),
+        Search::Unsure(None, problem) => (None, Some(Scope::Namespace), problem.clone()),
     };
     let there = holds.iter().filter(|(item, _)| widest_lost.is_none_or(|lost| item.scope() > lost));
     let there: BTreeMap<Item, Before> = there.map(|(item, before)| (item.clone(), before.clone())).collect();
@@ -223,7 +263,7 @@ fn try_settle(
     } else {
         put_back(access, link, &there, on_step)?
     };
-    let unsure = matches!(found, Search::Unsure(_)) && there.len() < holds.len();
+    let unsure = matches!(found, Search::Unsure(..)) && there.len() < holds.len();
     Ok(match outcome {
         Outcome::Kept { .. } => outcome,
         _ if unsure => {
@@ -239,8 +279,8 @@ pub(super) fn present(owner: &Owner, holds: &BTreeMap<Item, Before>) -> BTreeMap
     let read = || -> Result<BTreeMap<Item, Before>> {
         let (netns, link) = match find_device(owner, None)? {
             Search::Found(netns, link) => (netns, Some(link)),
-            Search::Bare(netns, _) => (netns, None),
-            Search::Nowhere(_) | Search::Unsure(_) => (Netns::current()?, None),
+            Search::Bare(netns, _) | Search::Unsure(Some(netns), _) => (netns, None),
+            Search::Nowhere(_) | Search::Unsure(None, _) => (Netns::current()?, None),
         };
         let mut access = Access::open(netns, owner.roots.clone())?;
         access.take_over(holds.keys().cloned());
@@ -280,7 +320,8 @@ fn put_back(
     if let Err(error) = access.write(link, &to_ask, true, &mut said, on_step) {
         // One that cannot be put back must not keep the others from it.
         problem = Some(error.to_string());
-        for (item, value) in to_ask.iter().rev() {
+        // A command took its time, or failed, and is not run twice.
+        for (item, value) in to_ask.iter().rev().filter(|(item, _)| !item.is_command()) {
             let one = BTreeMap::from([(item.clone(), value.clone())]);
             if let Ok(state) =
                 states(access, link, &BTreeMap::from([(item.clone(), holds[item].clone())]), &mut Vec::new())
@@ -343,8 +384,9 @@ enum Search {
     Bare(Netns, String),
     /// Neither is left, and why.
     Nowhere(String),
-    /// Nobody can tell; what is not the device's or its namespace's can be put back all the same.
-    Unsure(String),
+    /// Nobody can tell; what is wider than a device, or than a network namespace that is not to be seen, can be put back all
+    /// the same.
+    Unsure(Option<Netns>, String),
 }
 
 fn find_device(owner: &Owner, place: Option<Netns>) -> Result<Search> {
@@ -360,17 +402,21 @@ fn find_device(owner: &Owner, place: Option<Netns>) -> Result<Search> {
             Err(error) => return Err(error),
             Ok(link) => match identify(device, &link) {
                 Identity::Same => return Ok(Search::Found(place.clone(), link)),
-                Identity::Unsure(problem) => return Ok(Search::Unsure(problem)),
+                Identity::Unsure(problem) => return Ok(Search::Unsure(Some(place.clone()), problem)),
                 Identity::Other => {}
             },
         }
     }
-    // A physical device outlives its network namespace, and lands in the first one with its features.
-    if has_address(&device.mac) && place.as_ref().is_none_or(|place| place.id() != here.id()) {
-        let moved =
-            link::links()?.into_iter().find(|link| link.mac == device.mac && link.name == device.name);
-        if let Some(link) = moved {
-            return Ok(Search::Found(here, link));
+    // A device may have been moved; a physical one outlives its network namespace, and lands in the first one with all its
+    // features.
+    if has_address(&device.mac) {
+        let elsewhere = std::iter::once(here).chain(all_namespaces());
+        for other in elsewhere.filter(|other| place.as_ref().is_none_or(|place| place.id() != other.id())) {
+            let links = other.run(link::links).and_then(|links| links).unwrap_or_default();
+            let moved = links.into_iter().find(|link| link.mac == device.mac && link.name == device.name);
+            if let Some(link) = moved {
+                return Ok(Search::Found(other, link));
+            }
         }
     }
     match place {
@@ -378,7 +424,7 @@ fn find_device(owner: &Owner, place: Option<Netns>) -> Result<Search> {
         None if pid_namespace()? != owner.pid_namespace => {
             let problem = "its network namespace is not visible from this container; run `haul settings restore` where it \
                            was started, or remove the file once that place is gone";
-            Ok(Search::Unsure(problem.to_owned()))
+            Ok(Search::Unsure(None, problem.to_owned()))
         }
         None => Ok(Search::Nowhere("its network namespace no longer exists".to_owned())),
     }
@@ -399,11 +445,13 @@ pub(crate) fn identify(recorded: &Device, found: &Link) -> Identity {
     let same_name = recorded.name == found.name;
     if recorded.mac == found.mac && (same_name || has_address(&recorded.mac)) {
         Identity::Same
-    } else if same_name {
+    } else if same_name || has_address(&recorded.mac) && has_address(&found.mac) {
+        // The kernel gives an index to no second device of a namespace, unless it is asked to.
+        let was = format!("{} with the address {}", recorded.name, recorded.mac);
         Identity::Unsure(format!(
-            "{} had the address {} and now has {}: if it is the same device, set it by hand with ethtool -K; then \
-             remove the file",
-            found.name, recorded.mac, found.mac
+            "it was {was}, and at its place is {} with {}: if that is the same device, put it back by hand; then remove \
+             the file",
+            found.name, found.mac
         ))
     } else {
         Identity::Other
@@ -438,6 +486,15 @@ fn find_namespace(wanted: NetnsId, here: &Netns) -> Result<Option<Netns>> {
         }
     }
     refused.map_or(Ok(None), Err)
+}
+
+/// Every network namespace that can be seen from here, each once.
+fn all_namespaces() -> Vec<Netns> {
+    let threads =
+        children("/proc".into()).filter(|path| names_a_number(path)).map(|process| process.join("ns/net"));
+    let mut seen = std::collections::BTreeSet::new();
+    let new = |path: &PathBuf| fs::metadata(path).is_ok_and(|found| seen.insert(found.ino()));
+    mounts().into_iter().chain(threads).filter(new).filter_map(|path| Netns::open(&path).ok()).collect()
 }
 
 /// Where network namespaces are mounted: `/run/netns/NAME`, and the like of container engines.
@@ -486,7 +543,8 @@ mod tests {
         for (recorded, found, expected) in [
             (("eth0", MAC), ("eth0", MAC), "same"),
             (("eth0", MAC), ("lan0", MAC), "same"),
-            (("eth0", MAC), ("lan0", "02:00:00:00:00:02"), "other"),
+            (("eth0", MAC), ("lan0", "02:00:00:00:00:02"), "unsure"),
+            (("eth0", MAC), ("tun0", ""), "other"),
             (("eth0", MAC), ("eth0", "02:00:00:00:00:02"), "unsure"),
             (("tun0", ""), ("tun0", ""), "same"),
             (("tun0", ""), ("tun1", ""), "other"),

@@ -69,6 +69,8 @@ pub(crate) struct Access {
     sysfs: Option<Sysfs>,
     /// Commands that were run to turn something on, and not yet those that turn it off.
     hooks: BTreeSet<Item>,
+    /// What the device was called when its sysctls were named, and what it is called now.
+    renamed: Option<(String, String)>,
     /// The queueing discipline as it was asked for, and what the kernel made of it.
     qdisc: Option<(String, String)>,
 }
@@ -97,6 +99,7 @@ impl Access {
             ethtool,
             sysfs: None,
             hooks: BTreeSet::new(),
+            renamed: None,
             qdisc: None,
         })
     }
@@ -162,7 +165,7 @@ impl Access {
                 files::meaning(path, &files::read(&file)?)
             }
             Kind::Sysctl(path) => {
-                let file = self.roots.proc.join("sys").join(path);
+                let file = self.sysctl_file(path);
                 files::meaning("/proc/sys/", &self.netns.run(|| files::read(&file))??)
             }
             Kind::Host(path) => {
@@ -289,7 +292,7 @@ impl Access {
                 files::write(&file, value)?;
             }
             Kind::Sysctl(path) => {
-                let file = self.roots.proc.join("sys").join(path);
+                let file = self.sysctl_file(path);
                 self.netns.run(|| files::write(&file, value))??;
             }
             Kind::Host(path) => {
@@ -330,6 +333,19 @@ impl Access {
         let made = self.netns.run(|| qdisc::replace(index, &wanted).and_then(|()| qdisc::root(index)))??;
         self.qdisc = Some((value.to_owned(), described(&made)?));
         Ok(())
+    }
+
+    /// A device's sysctls go by its name, which may have changed since.
+    pub(crate) fn is_called_now(&mut self, then: &str, now: &str) {
+        self.renamed = (then != now).then(|| (then.to_owned(), now.to_owned()));
+    }
+
+    fn sysctl_file(&self, path: &str) -> PathBuf {
+        let part = |part: &str| match &self.renamed {
+            Some((then, now)) if part == then => now.clone(),
+            _ => part.to_owned(),
+        };
+        self.roots.proc.join("sys").join(path.split('/').map(part).collect::<PathBuf>())
     }
 
     /// A file of the device in sysfs.

@@ -263,6 +263,12 @@ fn host_file(setting: &Setting, access: &Access, path: &str, value: &str) -> Res
         if !found.is_file() {
             return Some(format!("{path} is no file"));
         }
+        // A link can lead out of both.
+        let real = fs::canonicalize(&file).unwrap_or_default();
+        let inside = |root: &Path| fs::canonicalize(root).is_ok_and(|root| real.starts_with(root));
+        if !inside(&access.roots.sys) && !inside(&access.roots.proc) {
+            return Some(format!("{path} leads to {}, which is no file of the kernel's", real.display()));
+        }
         if !files::is_readable(&file) {
             return Some(format!("{path} cannot be read, and what is not known cannot be put back"));
         }
@@ -271,6 +277,9 @@ fn host_file(setting: &Setting, access: &Access, path: &str, value: &str) -> Res
         }
         match files::read(&file) {
             Err(error) => Some(error.to_string()),
+            Ok(text) if text.len() >= files::MOST_KEPT => {
+                Some(format!("{path} has more text than can be kept"))
+            }
             Ok(text) => files::choices(&text)
                 .filter(|choices| path.starts_with("/sys/") && !choices.contains(&value))
                 .map(|choices| format!("{path} can be {}", choices.join(", "))),

@@ -29,6 +29,9 @@ use crate::sys;
 /// The most of a file that is read: a page, as much as sysfs gives, and more than any sysctl.
 const MOST: u64 = 64 << 10;
 
+/// The longest text that is whole: what is longer could not be put back.
+pub(super) const MOST_KEPT: usize = 60 << 10;
+
 /// Where proc and sysfs are. A test puts trees of its own there, with what its machine lacks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Roots {
@@ -118,9 +121,18 @@ impl Sysfs {
     }
 }
 
+/// A path as a person knows it: a sysfs that is mounted nowhere is one all the same.
+fn shown(path: &Path) -> String {
+    let text = path.display().to_string();
+    match text.strip_prefix("/proc/self/fd/").and_then(|rest| rest.split_once('/')) {
+        Some((_, below)) => format!("/sys/{below}"),
+        None => text,
+    }
+}
+
 /// What a file says, without its end of line.
 pub(super) fn read(path: &Path) -> Result<String> {
-    let object = || path.display().to_string();
+    let object = || shown(path);
     let mut bytes = Vec::new();
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
     file.and_then(|file| file.take(MOST).read_to_end(&mut bytes)).named("read", object)?;
@@ -129,7 +141,7 @@ pub(super) fn read(path: &Path) -> Result<String> {
 
 /// Writes a value in one call, as sysctl and sysfs want it.
 pub(super) fn write(path: &Path, value: &str) -> Result<()> {
-    let object = || path.display().to_string();
+    let object = || shown(path);
     let file = OpenOptions::new().write(true).truncate(true).custom_flags(libc::O_NONBLOCK).open(path);
     file.and_then(|mut file| file.write_all(format!("{value}\n").as_bytes())).named("write", object)
 }
@@ -214,7 +226,9 @@ pub(super) fn absent(path: &str, error: &io::Error) -> Option<String> {
         if elsewhere().unwrap_or(false) {
             "only the host's first network namespace has it".to_owned()
         } else {
-            "this kernel has no such sysctl: the module it belongs to may not be loaded".to_owned()
+            "neither this network namespace nor the one haul was started in has such a sysctl: its module may not be loaded, \
+             or the host's first namespace alone has it"
+                .to_owned()
         }
     })
 }

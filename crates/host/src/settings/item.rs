@@ -83,6 +83,11 @@ impl Item {
         }
     }
 
+    /// Whether it is a command of the user's.
+    pub(crate) fn is_command(&self) -> bool {
+        matches!(self.0, Kind::Hook(..))
+    }
+
     /// Whether it is one thing for the whole host, which two cannot set at once. A command's effect is nobody's to know.
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self.0, Kind::Host(_))

@@ -130,7 +130,7 @@ impl Setting {
     pub fn reach(&self) -> Reach {
         match &self.object {
             Object::Sysctl(path) if !path.starts_with("net/") => Reach::Anything,
-            Object::Module(..) | Object::Sys(_) | Object::Exec(_) => Reach::Anything,
+            Object::Module(..) | Object::Sys(_) | Object::Exec(_) | Object::Thp => Reach::Anything,
             _ => Reach::Path,
         }
     }
@@ -427,7 +427,12 @@ fn sys_path(path: &str) -> Result<String, String> {
         && whole.len() > 1
         && whole[1..].split('/').all(|part| !part.is_empty() && part != "." && part != "..")
         && !whole.contains(char::is_control);
-    clean
+    // Whose it is depends on who opens it, and who puts it back is another one.
+    let own = whole.strip_prefix("/proc/").is_some_and(|below| {
+        let first = below.split('/').next().unwrap_or_default();
+        matches!(first, "self" | "thread-self") || first.bytes().all(|byte| byte.is_ascii_digit())
+    });
+    (clean && !own)
         .then_some(whole)
         .ok_or_else(|| format!("'{path}' cannot be a file of /sys, such as sys:/kernel/mm/ksm/run"))
 }
@@ -446,7 +451,9 @@ fn canonical(object: &Object, value: &str) -> Result<String, String> {
         Ok(number.to_string())
     };
     match object {
-        Object::Feature(_) => one_of(&["on", "off"], "a feature"),
+        Object::Feature(name) => {
+            one_of(&["on", "off"], &format!("'{name}' would be a feature of the NIC, and a feature"))
+        }
         Object::Private(_) => one_of(&["on", "off"], "a private flag"),
         Object::Turbo => one_of(&["on", "off"], "turbo"),
         Object::Thp => one_of(&["always", "madvise", "never"], "thp"),
@@ -568,6 +575,8 @@ mod tests {
             ("sysctl.net/../../etc/passwd=1", "cannot be the key"),
             ("sys:/../etc/passwd=1", "cannot be a file of /sys"),
             ("sys:kernel=1", "cannot be a file of /sys"),
+            ("sys:/proc/self/root/etc/passwd=1", "cannot be a file of /sys"),
+            ("sys:/proc/1/oom_score_adj=1", "cannot be a file of /sys"),
             ("cpu.governer=x", "cpu.governor"),
             ("thp=on", "always or madvise or never"),
             ("module.tcp_cubic=1", "module.NAME.PARAMETER"),
@@ -595,6 +604,7 @@ mod tests {
             ("sysctl.kernel.core_pattern=x", Reach::Anything),
             ("module.a.b=1", Reach::Anything),
             ("sys:/kernel/uevent_helper=x", Reach::Anything),
+            ("thp=never", Reach::Anything),
             ("exec:'a','b'", Reach::Anything),
         ] {
             assert_eq!(text.parse::<Setting>().unwrap().reach(), reach, "{text}");

@@ -166,7 +166,7 @@ impl Tuner {
                 super::error::word(foreseen.contains(feature)).clone_into(&mut state.active);
             }
         }
-        plan.side_effects = unlisted_changes(&self.baseline(&now.items), &then, &wish.listed);
+        plan.side_effects = unlisted_changes(&self.baseline(&now.items), &then, &wish.target);
         Ok(plan)
     }
 
@@ -429,7 +429,7 @@ impl Tuner {
         if !refused.is_empty() {
             return Err(SettingError::NotTaken { device: link.name.clone(), refused }.into());
         }
-        let side_effects = unlisted_changes(baseline, &after.items, &wish.listed);
+        let side_effects = unlisted_changes(baseline, &after.items, &wish.target);
         if !side_effects.is_empty() && !consent.side_effects {
             let device = link.name.clone();
             return Err(SettingError::SideEffects { device, changes: side_effects }.into());
@@ -556,13 +556,14 @@ fn wanted_features(wish: &Wish, now: &Now) -> BTreeSet<String> {
     now.features.names.iter().filter(wanted).cloned().collect()
 }
 
-/// What of the device differs from `before` though no setting in `listed` decides it.
+/// What of the device differs from `before` though no setting in `decided`, or its end, decides it: what goes back goes back whatever
+/// others made of it in between.
 fn unlisted_changes(
     before: &BTreeMap<Item, String>,
     after: &BTreeMap<Item, Before>,
-    listed: &BTreeMap<Item, String>,
+    decided: &BTreeMap<Item, String>,
 ) -> Vec<Change> {
-    let unlisted = after.iter().filter(|(item, _)| !listed.contains_key(*item) && !is_read_alone(item));
+    let unlisted = after.iter().filter(|(item, _)| !decided.contains_key(*item) && !is_read_alone(item));
     let changed = unlisted.filter_map(|(item, after)| {
         let before = before.get(item)?;
         let change = || Change { item: item.clone(), before: before.clone(), after: after.active.clone() };

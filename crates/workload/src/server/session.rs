@@ -374,14 +374,18 @@ impl Session<'_> {
             .collect::<haul_host::Result<Vec<_>>>()?;
         let allowed = self.shared.options.allow_settings;
         if let Some(setting) = wanted.iter().find(|setting| Some(setting.reach()) > allowed) {
-            return Err(WorkloadError::Invalid(match allowed {
+            let what = setting.to_string();
+            let reason = match allowed {
                 None => "this server does not let clients change settings: start it with --allow-settings"
                     .to_owned(),
                 Some(_) => format!(
-                    "this server lets clients change settings of the network path only, and {setting} could run programs \
-                     as root: start it with --allow-settings=anything"
+                    "this server lets clients change settings of the network path only, and {what} could run programs as \
+                     root: start it with --allow-settings=anything"
                 ),
-            }));
+            };
+            self.shared
+                .tell(&ServeEvent::Settings { client: self.who.clone(), what: format!("REFUSED {what}") });
+            return Err(WorkloadError::NotAllowed(reason));
         }
         if self.tuner.is_none() {
             self.tuner = Some(Tuner::open(&self.shared.options.journal, &Self::device(talk)?)?);
